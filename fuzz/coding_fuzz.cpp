@@ -1,12 +1,10 @@
 #include <algorithm>
-#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <random>
-#include <string>
 #include <vector>
 
 #include "fuzz/fuzz_target.hpp"
+#include "fuzz/tree_mutator.hpp"
 #include "mps/batch_normalization/matrix_batch_normalization.hpp"
 #include "mps/batch_normalization/matrix_neuron.hpp"
 #include "mps/core/coder.hpp"
@@ -108,77 +106,6 @@ class LastTree {
   json tree_;
 };
 
-/// Changes one value of a tree of values, so that what is around it stays whole.
-class TreeMutator {
- public:
-  explicit TreeMutator(unsigned seed) : random_(seed) {}
-
-  void change(json& tree) {
-    std::vector<json*> all;
-    collect(tree, all);
-    json& value = *all[below(all.size())];
-    switch (below(8)) {
-      case 0:
-        value = json(*all[below(all.size())]);  // another value of the tree
-        break;
-      case 1:
-        value = number();
-        break;
-      default:
-        changeInKind(value);
-    }
-  }
-
- private:
-  std::size_t below(std::size_t count) { return random_() % count; }
-
-  static void collect(json& value, std::vector<json*>& all) {
-    all.push_back(&value);
-    if (!value.is_structured()) return;
-    for (json& part : value) collect(part, all);
-  }
-
-  std::uint64_t number() {
-    constexpr std::uint64_t most = std::numeric_limits<std::uint64_t>::max();
-    const std::uint64_t edges[] = {0,   1, 2, 3, 255, 65536, std::uint64_t{1} << 31U, std::uint64_t{1} << 62U,
-                                   most};
-    return edges[below(std::size(edges))];
-  }
-
-  void changeInKind(json& value) {
-    if (value.is_boolean()) {
-      value = !value.get<bool>();
-    } else if (value.is_number_float()) {
-      const double edges[] = {0.0,
-                              -1.0,
-                              0.5,
-                              3e38,
-                              1e300,
-                              std::numeric_limits<double>::infinity(),
-                              std::numeric_limits<double>::quiet_NaN()};
-      value = edges[below(std::size(edges))];
-    } else if (value.is_number()) {
-      value = below(2) == 0 ? number() : value.get<std::uint64_t>() + below(3) - 1;
-    } else if (value.is_binary()) {
-      auto& bytes = value.get_binary();
-      if (below(4) == 0) bytes.resize(below(2 * bytes.size() + 9));
-      if (!bytes.empty()) bytes[below(bytes.size())] = static_cast<std::uint8_t>(random_());
-    } else if (value.is_object() && !value.empty()) {
-      value.erase(std::next(value.begin(), static_cast<std::ptrdiff_t>(below(value.size()))));
-    } else if (value.is_array() && !value.empty()) {
-      const std::size_t item = below(value.size());
-      if (below(2) == 0)
-        value.erase(item);
-      else
-        value.push_back(json(value[item]));
-    } else {
-      value = number();
-    }
-  }
-
-  std::mt19937 random_;
-};
-
 }  // namespace
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -194,7 +121,7 @@ extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t s
   try {
     if (seed % 4 != 0) {
       static LastTree last;
-      TreeMutator(seed).change(last.of({data, size}));
+      unmetal::fuzz::TreeMutator(seed).change(last.of({data, size}));
       const std::vector<std::uint8_t>& changed = last.encode();
       if (changed.size() <= most) {
         std::ranges::copy(changed, data);

@@ -313,7 +313,7 @@ void NNConcatenationGradient::encodeBatchWithNext(const std::shared_ptr<mtl::Com
 
 void NNConcatenation::codeProperties(Coder& coder) {
   CNNMultiaryKernel::codeProperties(coder);
-  coder.code("channelAlignment", channelAlignment_);
+  coder.codeSize("channelAlignment", channelAlignment_);
   setChannelAlignment(channelAlignment_);
 }
 

@@ -245,6 +245,10 @@ void recordCall(mtl::CommandBuffer& commandBuffer, const std::string& label, con
 void recordCall(mtl::CommandBuffer& commandBuffer, const Kernel& kernel, const PreparedCall& prepared,
                 const CallOperands& operands) {
   comment(kernel, prepared.plan);
+  const BatchOperand* images = operands.destination != nullptr ? operands.destination : operands.source;
+  const std::int64_t count = images != nullptr ? std::max<std::int64_t>(1, images->shape().images) : 1;
+  kernel.checkDecodedBytes("memory to work in", static_cast<double>(prepared.plan.plan->scratchBytes()) /
+                                                    static_cast<double>(count));
   recordCall(commandBuffer, kernel.describe(), prepared, operands);
 }
 
@@ -311,9 +315,18 @@ BatchOperand recordEdgeCopy(mtl::CommandBuffer& commandBuffer, const std::string
   return BatchOperand::ofScratch(shape, std::move(memory));
 }
 
+void checkDecodedSize(const Kernel& kernel, const ImageDescriptor& descriptor) {
+  kernel.checkDecodedBytes(
+      "destinationImage",
+      static_cast<double>(descriptor.width()) * static_cast<double>(descriptor.height()) *
+          static_cast<double>(descriptor.featureChannels()) *
+          static_cast<double>(std::max<std::size_t>(1, bytesPerChannel(descriptor.channelFormat()))));
+}
+
 ImageBatch allocateImages(const Kernel& kernel, ImageAllocator& allocator,
                           const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                           const ImageDescriptor& descriptor, std::size_t count) {
+  checkDecodedSize(kernel, descriptor);
   const bool isStack = count == 1 && descriptor.numberOfImages() > 1;
   ImageBatch images = isStack ? ImageBatch::of(allocator.image(commandBuffer, descriptor, kernel))
                               : allocator.imageBatch(commandBuffer, descriptor, kernel, count);

@@ -181,6 +181,9 @@ BatchOperand recordEdgeCopy(mtl::CommandBuffer& commandBuffer, const std::string
                             const BatchOperand& source, std::int64_t x, std::int64_t y, std::int64_t width,
                             std::int64_t height, ImageEdgeMode edgeMode);
 
+/// Of a decoded kernel (CodingLimits). @throws Error for a destination that is too large
+void checkDecodedSize(const Kernel& kernel, const ImageDescriptor& descriptor);
+
 /// `count` destination images from an allocator, checked.
 ImageBatch allocateImages(const Kernel& kernel, ImageAllocator& allocator,
                           const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,

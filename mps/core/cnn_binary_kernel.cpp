@@ -257,11 +257,16 @@ void detail::SourceProperties::checkPositions(const Kernel& kernel, const char* 
   checkStride(kernel, "strideInPixelsY", strideInPixelsY.get());
 }
 
+void CNNBinaryKernel::checkDecodedWindow(const Coder& coder) const {
+  for (const detail::SourceProperties* source : {&primary_, &secondary_})
+    checkWindowElements(coder, source->kernelWidth.get(), source->kernelHeight.get());
+}
+
 void CNNBinaryKernel::codeProperties(Coder& coder) {
   ImageKernel::codeProperties(coder);
   coder.codeGroup("primary", [&] { primary_.codeProperties(coder); });
   coder.codeGroup("secondary", [&] { secondary_.codeProperties(coder); });
-  coder.code("clipRect", clipRect_);
+  coder.codeSizeOrAll("clipRect", clipRect_);
   coder.code("clipRectIsSet", clipRectIsSet_);
 }
 

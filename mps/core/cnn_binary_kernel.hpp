@@ -33,6 +33,8 @@ class Settable {
     coder.codeGroup(key, [&] {
       if constexpr (std::is_same_v<T, ImageEdgeMode>)
         coder.codeEnumeration("value", value_, ImageEdgeMode::Constant);
+      else if constexpr (std::is_same_v<T, std::size_t>)
+        coder.codeSizeOrAll("value", value_);
       else
         coder.code("value", value_);
       coder.code("isSet", set_);
@@ -216,6 +218,7 @@ class CNNBinaryKernel : public detail::ImageKernel {
   using ImageKernel::ImageKernel;
   CNNBinaryKernel(const CNNBinaryKernel&) = default;
   void codeProperties(Coder& coder) override;
+  void checkDecodedWindow(const Coder& coder) const override;
 
   /// Records one call of the class; arguments are checked, batches not empty. The base of gradient kernels
   /// and of the arithmetic kernels each have their own.

@@ -454,12 +454,16 @@ std::size_t CNNKernel::batchEncodingStorageSize(const ImageBatch& sourceImages,
   return call.destination.elements() == 0 ? 0 : prepareForward(call).plan.plan->scratchBytes();
 }
 
+void CNNKernel::checkDecodedWindow(const Coder& coder) const {
+  checkWindowElements(coder, kernelWidth(), kernelHeight());
+}
+
 void CNNKernel::codeProperties(Coder& coder) {
   ImageKernel::codeProperties(coder);
   coder.code("offset", offset_);
-  coder.code("clipRect", clipRect_);
-  coder.code("sourceFeatureChannelOffset", sourceFeatureChannelOffset_);
-  coder.code("sourceFeatureChannelMaxCount", sourceFeatureChannelMaxCount_);
+  coder.codeSizeOrAll("clipRect", clipRect_);
+  coder.codeSize("sourceFeatureChannelOffset", sourceFeatureChannelOffset_);
+  coder.codeSizeOrAll("sourceFeatureChannelMaxCount", sourceFeatureChannelMaxCount_);
   coder.codeEnumeration("edgeMode", edgeMode_, ImageEdgeMode::Constant);
   coder.code("savesFieldsUnderPredicates", savesFieldsUnderPredicates_);
 }

@@ -173,6 +173,7 @@ class CNNKernel : public detail::ImageKernel {
   using ImageKernel::ImageKernel;
   CNNKernel(const CNNKernel&) = default;
   void codeProperties(Coder& coder) override;
+  void checkDecodedWindow(const Coder& coder) const override;
 
   /// Channels of the result for that many channels read. @throws Error when the kernel cannot take so many.
   [[nodiscard]] virtual std::size_t producedFeatureChannels(std::size_t sourceFeatureChannels) const {

@@ -221,12 +221,17 @@ void CNNMultiaryKernel::encodeGraphStep(const std::shared_ptr<mtl::CommandBuffer
   encodeBatch(commandBuffer, step.sources, step.resultStates, step.result);
 }
 
+void CNNMultiaryKernel::checkDecodedWindow(const Coder& coder) const {
+  for (const detail::SourceProperties& source : sources_)
+    checkWindowElements(coder, source.kernelWidth.get(), source.kernelHeight.get());
+}
+
 void CNNMultiaryKernel::codeProperties(Coder& coder) {
   ImageKernel::codeProperties(coder);
   coder.codeList("sources", sources_,
                  [&](detail::SourceProperties& source) { source.codeProperties(coder); });
   if (sources_.empty()) coder.refuse("sources", "empty", "at least one");
-  coder.code("clipRect", clipRect_);
+  coder.codeSizeOrAll("clipRect", clipRect_);
 }
 
 }  // namespace mps

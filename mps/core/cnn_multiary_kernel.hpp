@@ -121,6 +121,7 @@ class CNNMultiaryKernel : public detail::ImageKernel {
   CNNMultiaryKernel(std::shared_ptr<mtl::Device> device, std::size_t sourceCount);
   CNNMultiaryKernel(const CNNMultiaryKernel&) = default;
   void codeProperties(Coder& coder) override;
+  void checkDecodedWindow(const Coder& coder) const override;
 
   /// Records one call; arguments are checked, batches not empty.
   virtual void encodeCall(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,

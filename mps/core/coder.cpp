@@ -65,7 +65,8 @@ void SecureCoding::encode(Coder& coder) const {
   coder.refuse("class", "one without className() and encode(coder)", "a class that can be coded");
 }
 
-Coder::Coder(std::unique_ptr<CodedData> data, bool decoding) : data_(std::move(data)), decoding_(decoding) {
+Coder::Coder(std::unique_ptr<CodedData> data, bool decoding, const CodingLimits& limits)
+    : data_(std::move(data)), decoding_(decoding), limits_(limits) {
   detail::addCoreDecoders(*this);
 }
 
@@ -297,6 +298,33 @@ void Coder::decode(std::string_view key, mtl::Region& region) {
   });
 }
 
+void Coder::checkSize(std::string_view key, std::uint64_t size) const {
+  if (decoding_ && size > limits_.size)
+    refuse(key, std::to_string(size), "at most " + std::to_string(limits_.size) + " (CodingLimits::size)");
+}
+
+void Coder::codeSize(std::string_view key, std::size_t& size) {
+  code(key, size);
+  checkSize(key, size);
+}
+
+void Coder::codeSize(std::string_view key, ImageCoordinate& sizes) {
+  code(key, sizes);
+  for (const std::size_t size : {sizes.x, sizes.y, sizes.channel}) checkSize(key, size);
+}
+
+void Coder::codeSizeOrAll(std::string_view key, std::size_t& size) {
+  code(key, size);
+  if (size != std::numeric_limits<std::size_t>::max()) checkSize(key, size);
+}
+
+void Coder::codeSizeOrAll(std::string_view key, mtl::Region& region) {
+  code(key, region);
+  for (const std::size_t origin : {region.origin.x, region.origin.y, region.origin.z}) checkSize(key, origin);
+  for (const std::size_t size : {region.size.width, region.size.height, region.size.depth})
+    if (size != std::numeric_limits<std::size_t>::max()) checkSize(key, size);
+}
+
 void Coder::codeGroup(std::string_view key, const std::function<void()>& codeFields) {
   beginMap(key);
   codeFields();
@@ -339,8 +367,9 @@ std::vector<std::byte> KeyedArchiver::encodedData() const {
   return data().bytes();
 }
 
-KeyedUnarchiver::KeyedUnarchiver(std::span<const std::byte> bytes, std::shared_ptr<mtl::Device> device)
-    : Coder(std::make_unique<CodedData>(bytes), true), providedDevice_(std::move(device)) {}
+KeyedUnarchiver::KeyedUnarchiver(std::span<const std::byte> bytes, std::shared_ptr<mtl::Device> device,
+                                 const CodingLimits& limits)
+    : Coder(std::make_unique<CodedData>(bytes), true, limits), providedDevice_(std::move(device)) {}
 
 namespace detail {
 

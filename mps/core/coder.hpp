@@ -109,6 +109,12 @@ class Coder {
     else
       encode(key, object);
   }
+  /// A size of a kernel over images. @throws Error when one is read that is above limits().size
+  void codeSize(std::string_view key, std::size_t& size);
+  void codeSize(std::string_view key, ImageCoordinate& sizes);
+  /// The greatest number is no size but stands for all that there is.
+  void codeSizeOrAll(std::string_view key, std::size_t& size);
+  void codeSizeOrAll(std::string_view key, mtl::Region& region);
   /// @param last the greatest value that there is
   template <class Enumeration>
   void codeEnumeration(std::string_view key, Enumeration& value, Enumeration last) {
@@ -157,9 +163,11 @@ class Coder {
   /// The library's own: the device for decoded objects, chosen by the first object; null before.
   [[nodiscard]] const std::shared_ptr<mtl::Device>& device() const { return device_; }
   void setDevice(std::shared_ptr<mtl::Device> device) { device_ = std::move(device); }
+  /// What decoded objects are held to.
+  [[nodiscard]] const CodingLimits& limits() const { return limits_; }
 
  protected:
-  explicit Coder(std::unique_ptr<detail::CodedData> data, bool decoding);
+  explicit Coder(std::unique_ptr<detail::CodedData> data, bool decoding, const CodingLimits& limits = {});
   [[nodiscard]] const detail::CodedData& data() const { return *data_; }
 
  private:
@@ -176,6 +184,7 @@ class Coder {
   /// @param unit what the number of bytes must be a multiple of
   [[nodiscard]] std::span<const std::byte> takeBytes(std::string_view key, std::size_t unit);
   [[nodiscard]] std::shared_ptr<SecureCoding> takeObject(std::string_view key);
+  void checkSize(std::string_view key, std::uint64_t size) const;
   void beginMap(std::string_view key);
   void endMap();
   std::size_t beginList(std::string_view key, std::size_t count);
@@ -184,6 +193,7 @@ class Coder {
 
   std::unique_ptr<detail::CodedData> data_;
   bool decoding_;
+  CodingLimits limits_;
   std::shared_ptr<mtl::Device> device_;
 };
 
@@ -242,13 +252,19 @@ class KeyedArchiver : public Coder {
 ///     const auto kernel = mps::CNNPoolingMax::decode(unarchiver);
 ///
 /// The bytes need not be trusted: nothing of them is executed, memory is taken in proportion to their number alone, and
-/// whatever is wrong with them throws Error, here or in the decode.
+/// whatever is wrong with them throws Error, here or in the decode. What is decoded is held to CodingLimits, at its encodes,
+/// too:
+///
+///     mps::CodingLimits limits;
+///     limits.bytes = 16 << 20;  // no encode takes more than 16 MiB for an image
+///     mps::KeyedUnarchiver unarchiver(bytes, device, limits);
 class KeyedUnarchiver : public Coder, public DeviceProvider {
  public:
   /// @param device for decodes that name none; null: the system's default device
   /// @throws Error when the bytes are no CBOR map, hold more than 2^20 values, text or bytes in chunks, an integer below
   ///         -2^63, nest more than 16 deep, name a key twice, or go on behind their end
-  explicit KeyedUnarchiver(std::span<const std::byte> bytes, std::shared_ptr<mtl::Device> device = nullptr);
+  explicit KeyedUnarchiver(std::span<const std::byte> bytes, std::shared_ptr<mtl::Device> device = nullptr,
+                           const CodingLimits& limits = {});
   [[nodiscard]] std::shared_ptr<mtl::Device> mpsMTLDevice() const override { return providedDevice_; }
 
  private:

@@ -456,6 +456,62 @@ TEST(Coder, CyclesAndLongChainsThrow) {
   EXPECT_FALSE(error(100000, false).empty());
 }
 
+TEST(Coder, SizesHaveALimit) {
+  CodingLimits limits;
+  limits.size = 100;
+  const auto error = [&](const json& tree, const auto& decode) {
+    const Bytes bytes = bytesOf(tree);
+    KeyedUnarchiver unarchiver(bytes, nullptr, limits);
+    return errorOf([&] { decode(unarchiver); });
+  };
+  const auto size = [&](std::uint64_t number) {
+    return error(json{{"width", number}}, [](Coder& coder) {
+      std::size_t value = 0;
+      coder.codeSize("width", value);
+    });
+  };
+  EXPECT_EQ(size(100), "");
+  EXPECT_TRUE(names(size(101), {"width", "101", "at most 100 (CodingLimits::size)"}));
+  EXPECT_FALSE(size(std::numeric_limits<std::uint64_t>::max()).empty());
+  const auto sizeOrAll = [&](std::uint64_t number) {
+    return error(json{{"count", number}}, [](Coder& coder) {
+      std::size_t value = 0;
+      coder.codeSizeOrAll("count", value);
+    });
+  };
+  EXPECT_EQ(sizeOrAll(100), "");
+  EXPECT_FALSE(sizeOrAll(101).empty());
+  EXPECT_EQ(sizeOrAll(std::numeric_limits<std::uint64_t>::max()), "");
+  const auto padding = [&](std::uint64_t channel) {
+    return error(json{{"padding", {{"x", 1U}, {"y", 2U}, {"channel", channel}}}}, [](Coder& coder) {
+      ImageCoordinate value{};
+      coder.codeSize("padding", value);
+    });
+  };
+  EXPECT_EQ(padding(100), "");
+  EXPECT_FALSE(padding(101).empty());
+  const auto region = [&](std::uint64_t origin, std::uint64_t width) {
+    return error(json{{"clip",
+                       {{"origin", {{"x", origin}, {"y", 0U}, {"z", 0U}}},
+                        {"size", {{"width", width}, {"height", 1U}, {"depth", 1U}}}}}},
+                 [](Coder& coder) {
+                   mtl::Region value{};
+                   coder.codeSizeOrAll("clip", value);
+                 });
+  };
+  EXPECT_EQ(region(0, 100), "");
+  EXPECT_EQ(region(0, std::numeric_limits<std::uint64_t>::max()), "");
+  EXPECT_FALSE(region(0, 101).empty());
+  EXPECT_FALSE(region(101, 1).empty());
+}
+
+TEST(Coder, WhatIsEncodedHasNoLimit) {
+  std::size_t size = std::size_t{1} << 40U;
+  KeyedArchiver archiver;
+  archiver.codeSize("width", size);
+  EXPECT_EQ(treeOf(archiver.encodedData())["width"], size);
+}
+
 TEST(Coder, AClassThatCannotBeCodedThrows) {
   class Plain final : public NNPadding {
     [[nodiscard]] NNPaddingMethod paddingMethod() const override { return NNPaddingMethod::SizeSame; }

@@ -130,7 +130,7 @@ CNNConvolutionDescriptor CNNConvolutionDescriptor::decode(Coder& coder) {
   coder.codeClass("CNNConvolutionDescriptor");
   const auto number = [&](const char* key) {
     std::size_t value = 0;
-    coder.decode(key, value);
+    coder.codeSize(key, value);
     return value;
   };
   bool depthWise = false;

@@ -17,7 +17,7 @@ void ImageKernel::setDestinationImageAllocator(std::shared_ptr<ImageAllocator> a
 
 void ImageKernel::codeProperties(Coder& coder) {
   Kernel::codeProperties(coder);
-  coder.code("destinationFeatureChannelOffset", destinationFeatureChannelOffset_);
+  coder.codeSize("destinationFeatureChannelOffset", destinationFeatureChannelOffset_);
   coder.code("padding", padding_);
   coder.code("destinationImageAllocator", allocator_);
 }

@@ -1,5 +1,6 @@
 #include "mps/core/kernel.hpp"
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "mps/core/coder.hpp"
@@ -29,7 +30,25 @@ void Kernel::decodeProperties(Coder& coder) {
   coder.setDevice(device_);
   codeProperties(coder);
   coder.setDevice(outer);
+  checkDecodedWindow(coder);
+  mostDecodedBytes_ = coder.limits().bytes;
   coder.checkAllRead();
+}
+
+void Kernel::checkWindowElements(const Coder& coder, std::size_t width, std::size_t height) {
+  const std::uint64_t most = coder.limits().windowElements;
+  if (height > 0 && width > most / height)
+    coder.refuse("kernelWidth", std::to_string(width) + " x " + std::to_string(height),
+                 "a window of at most " + std::to_string(most) + " elements (CodingLimits::windowElements)");
+}
+
+void Kernel::checkDecodedBytes(const char* what, double bytes) const {
+  if (bytes <= static_cast<double>(mostDecodedBytes_)) return;
+  constexpr double most = 0x1p63;
+  throw Error(
+      describe(), what,
+      std::to_string(static_cast<std::uint64_t>(std::min(bytes, most))) + " bytes for an image",
+      "at most " + std::to_string(mostDecodedBytes_) + " for a kernel from coded data (CodingLimits::bytes)");
 }
 
 void Kernel::codeProperties(Coder& coder) {

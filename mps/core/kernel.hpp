@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
@@ -36,7 +38,7 @@ class Decoding {
 /// default device. All properties go along, also which of them the user has set, seeds and counters of random kernels,
 /// and weights: the data source where its class can be coded, otherwise what it holds, and what was reloaded since. The
 /// result computes the same bits. No work of the kernel may be in flight. KernelOptions::SkipAPIValidation alone does not
-/// go along: coded data need not be trusted.
+/// go along: coded data need not be trusted. A decoded kernel, and each copy of it, is held to the coder's CodingLimits.
 /// encode throws Error for an object of a class that cannot be coded, decode for what is wrong with the data.
 class Kernel : public SecureCoding, public std::enable_shared_from_this<Kernel> {
  public:
@@ -63,6 +65,10 @@ class Kernel : public SecureCoding, public std::enable_shared_from_this<Kernel> 
   [[nodiscard]] std::shared_ptr<Kernel> copy(const std::shared_ptr<mtl::Device>& device = nullptr) const;
   void encode(Coder& coder) const override;
 
+  /// The library's own: for a decoded kernel. @throws Error when an encode would take more for an image than
+  /// CodingLimits::bytes. @param what e.g. "destinationImage"
+  void checkDecodedBytes(const char* what, double bytes) const;
+
  protected:
   /// @throws Error when the device is null.
   explicit Kernel(std::shared_ptr<mtl::Device> device);
@@ -74,6 +80,9 @@ class Kernel : public SecureCoding, public std::enable_shared_from_this<Kernel> 
   virtual void didCopy(bool /*hasMoved*/) {}
   /// Writes or reads all properties, those of the base class first, and checks what was read as create does.
   virtual void codeProperties(Coder& coder);
+  /// Of a kernel whose properties were read. @throws Error for more elements than CodingLimits::windowElements
+  virtual void checkDecodedWindow(const Coder& /*coder*/) const {}
+  static void checkWindowElements(const Coder& coder, std::size_t width, std::size_t height);
 
  private:
   template <class KernelType>
@@ -84,6 +93,7 @@ class Kernel : public SecureCoding, public std::enable_shared_from_this<Kernel> 
   std::shared_ptr<mtl::Device> device_;
   KernelOptions options_;
   std::string label_;
+  std::uint64_t mostDecodedBytes_ = std::numeric_limits<std::uint64_t>::max();
 };
 
 namespace detail {

@@ -5,6 +5,7 @@
 #include "mps/concatenation/concatenation.hpp"
 #include "mps/convolution/convolution.hpp"
 #include "mps/convolution/convolution_transpose.hpp"
+#include "mps/core/call.hpp"
 #include "mps/core/cnn_binary_kernel.hpp"
 #include "mps/core/cnn_gradient_kernel.hpp"
 #include "mps/core/cnn_kernel.hpp"
@@ -128,6 +129,7 @@ void resolveGeometry(GraphLayout& layout, const GraphProgram& program,
     size.setChannelFormat(format == ImageFeatureChannelFormat::None ? layout.format : format);
     size.setNumberOfImages(1);
     size.setStorageMode(mtl::StorageMode::Managed);
+    checkDecodedSize(kernelOf(program.steps[s]), size);
     layout.images[result] = size;
   }
 }

@@ -16,7 +16,9 @@
 #include "mps/core/test_images.hpp"
 #include "mps/graph/coded_kernels.hpp"
 #include "mps/graph/test_network.hpp"
+#include "mps/pooling/pooling_node.hpp"
 #include "mps/trainable/trainable_layer.hpp"
+#include "mps/upsampling/upsampling_node.hpp"
 
 /// Every class of kernels encodes, and decodes on another device to one that computes the same bits (spec/00 D1).
 namespace mps::kernel_coding_test {
@@ -353,6 +355,55 @@ TEST_F(KernelCoding, AnEpsilonThatIsNoneThrows) {
     }
   }
   EXPECT_EQ(kernels, 5U) << "batch, instance and group normalisation, of matrices and its gradient";
+}
+
+/// Kernels that somebody makes have no such limits.
+TEST_F(KernelCoding, WhatADecodedKernelTakesHasALimit) {
+  const auto sized = [&](Kernel& kernel, const CodingLimits& limits) {
+    const Bytes bytes = encoded(kernel);
+    return errorOf([&] {
+      KeyedUnarchiver unarchiver(bytes, other_, limits);
+      const auto decoded = std::dynamic_pointer_cast<CNNKernel>(
+          kernel.className() == "CNNPoolingMax"
+              ? std::shared_ptr<Kernel>(CNNPoolingMax::decode(unarchiver, other_))
+              : std::shared_ptr<Kernel>(CNNUpsamplingNearest::decode(unarchiver, other_)));
+      forward(*std::static_pointer_cast<CNNKernel>(decoded->copy()), 1);
+    });
+  };
+  CodingLimits limits;
+  const auto pool = CNNPoolingMax::create(device_, 5, 4, 1, 1);
+  limits.windowElements = 20;
+  EXPECT_EQ(sized(*pool, limits), "");
+  limits.windowElements = 19;
+  EXPECT_TRUE(names(sized(*pool, limits), {"kernelWidth", "5 x 4", "at most 19 elements"}));
+  limits = {};
+  limits.size = 4;
+  EXPECT_TRUE(names(sized(*pool, limits), {"kernelWidth", "5", "at most 4 (CodingLimits::size)"}));
+  limits = {};
+  const auto scale = CNNUpsamplingNearest::create(device_, 10, 10);
+  constexpr std::size_t bytes = 10 * 10 * test::side * test::side * channels * sizeof(float);
+  limits.bytes = bytes;
+  EXPECT_EQ(sized(*scale, limits), "");
+  limits.bytes = bytes - 1;
+  EXPECT_TRUE(names(sized(*scale, limits), {"CNNUpsamplingNearest", "destinationImage", std::to_string(bytes),
+                                            "CodingLimits::bytes"}));
+  forward(*scale, 1);
+}
+
+/// A graph plans the memory of its images before one is made.
+TEST_F(KernelCoding, WhatADecodedGraphTakesHasALimit) {
+  const auto image = NNImageNode::create();
+  const auto scale = CNNUpsamplingNearestNode::create(image, 100, 100);
+  const auto graph =
+      NNGraph::create(device_, CNNPoolingMaxNode::create(scale->resultImage(), 3, 3)->resultImage());
+  const Bytes bytes = encoded(*graph);
+  CodingLimits limits;
+  limits.bytes = 1 << 20;
+  KeyedUnarchiver unarchiver(bytes, other_, limits);
+  const auto decoded = NNGraph::decode(unarchiver, other_);
+  const auto buffer = other_->newCommandQueue()->commandBuffer();
+  EXPECT_TRUE(names(errorOf([&] { decoded->encodeBatch(buffer, {ImageBatch{test::source(*decoded, 1)}}); }),
+                    {"CNNUpsamplingNearest", "CodingLimits::bytes"}));
 }
 
 /// Truncated at every byte, and with bytes changed at random: an error or a kernel, never a crash.

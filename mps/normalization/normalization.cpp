@@ -351,8 +351,8 @@ std::shared_ptr<Kernel> CNNCrossChannelNormalizationGradient::clone() const {
 
 void CNNNormalization::codeProperties(Coder& coder) {
   CNNKernel::codeProperties(coder);
-  coder.code("kernelWidth", kernelWidth_);
-  coder.code("kernelHeight", kernelHeight_);
+  coder.codeSize("kernelWidth", kernelWidth_);
+  coder.codeSize("kernelHeight", kernelHeight_);
   coder.code("alpha", parameters_.alpha);
   coder.code("beta", parameters_.beta);
   coder.code("delta", parameters_.delta);
@@ -366,7 +366,7 @@ void CNNNormalization::codeProperties(Coder& coder) {
 
 void CNNCrossChannelNormalization::codeProperties(Coder& coder) {
   CNNNormalization::codeProperties(coder);
-  coder.code("kernelSize", kernelSize_);
+  coder.codeSize("kernelSize", kernelSize_);
   checkWindow(className(), "kernelSize", kernelSize_);
 }
 
@@ -385,7 +385,7 @@ void CNNNormalizationGradient::codeProperties(Coder& coder) {
 
 void CNNCrossChannelNormalizationGradient::codeProperties(Coder& coder) {
   CNNNormalizationGradient::codeProperties(coder);
-  coder.code("kernelSize", kernelSize_);
+  coder.codeSize("kernelSize", kernelSize_);
   checkWindow(className(), "kernelSize", kernelSize_);
 }
 

@@ -370,24 +370,24 @@ std::shared_ptr<Kernel> CNNDilatedPoolingMaxGradient::clone() const {
 
 void CNNPooling::codeProperties(Coder& coder) {
   CNNKernel::codeProperties(coder);
-  coder.code("kernelWidth", kernelWidth_);
-  coder.code("kernelHeight", kernelHeight_);
-  coder.code("strideInPixelsX", strideInPixelsX_);
-  coder.code("strideInPixelsY", strideInPixelsY_);
+  coder.codeSize("kernelWidth", kernelWidth_);
+  coder.codeSize("kernelHeight", kernelHeight_);
+  coder.codeSize("strideInPixelsX", strideInPixelsX_);
+  coder.codeSize("strideInPixelsY", strideInPixelsY_);
   coder.code("afterReLU", afterReLU_);
   checkWindow(className(), kernelWidth_, kernelHeight_, strideInPixelsX_, strideInPixelsY_, 1, 1);
 }
 
 void CNNPoolingAverage::codeProperties(Coder& coder) {
   CNNPooling::codeProperties(coder);
-  coder.code("zeroPadSizeX", zeroPadSizeX_);
-  coder.code("zeroPadSizeY", zeroPadSizeY_);
+  coder.codeSize("zeroPadSizeX", zeroPadSizeX_);
+  coder.codeSize("zeroPadSizeY", zeroPadSizeY_);
 }
 
 void CNNDilatedPoolingMax::codeProperties(Coder& coder) {
   CNNPooling::codeProperties(coder);
-  coder.code("dilationRateX", dilationRateX_);
-  coder.code("dilationRateY", dilationRateY_);
+  coder.codeSize("dilationRateX", dilationRateX_);
+  coder.codeSize("dilationRateY", dilationRateY_);
   checkWindow(className(), 1, 1, 1, 1, dilationRateX_, dilationRateY_);
 }
 

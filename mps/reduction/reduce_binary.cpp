@@ -159,8 +159,8 @@ ReduceBinaryDivisor NNReduceFeatureChannelsAndWeightsSum::divisor() const {
 
 void NNReduceBinary::codeProperties(Coder& coder) {
   CNNBinaryKernel::codeProperties(coder);
-  coder.code("primarySourceClipRect", primarySourceClipRect_);
-  coder.code("secondarySourceClipRect", secondarySourceClipRect_);
+  coder.codeSizeOrAll("primarySourceClipRect", primarySourceClipRect_);
+  coder.codeSizeOrAll("secondarySourceClipRect", secondarySourceClipRect_);
 }
 
 void NNReduceFeatureChannelsAndWeightsSum::codeProperties(Coder& coder) {

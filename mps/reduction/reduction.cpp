@@ -222,7 +222,7 @@ std::vector<detail::PreparedCall> NNReduceUnaryGradient::prepareGradient(
 
 void NNReduceUnary::codeProperties(Coder& coder) {
   CNNKernel::codeProperties(coder);
-  coder.code("clipRectSource", clipRectSource_);
+  coder.codeSizeOrAll("clipRectSource", clipRectSource_);
 }
 
 void NNReduceFeatureChannelsSum::codeProperties(Coder& coder) {

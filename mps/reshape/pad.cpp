@@ -200,8 +200,8 @@ detail::PreparedCall NNSlice::prepareForward(const detail::ForwardCall& call) co
 
 void NNPad::codeProperties(Coder& coder) {
   CNNKernel::codeProperties(coder);
-  coder.code("paddingSizeBefore", before_);
-  coder.code("paddingSizeAfter", after_);
+  coder.codeSize("paddingSizeBefore", before_);
+  coder.codeSize("paddingSizeAfter", after_);
   coder.code("fillValue", fillValue_);
   coder.code("fillValueArray", fillValueArray_);
   checkPadding(*this, "paddingSizeBefore", before_);

@@ -188,8 +188,8 @@ detail::PreparedCall NNCropAndResizeBilinear::prepareForward(const detail::Forwa
 
 void NNCropAndResizeBilinear::codeProperties(Coder& coder) {
   CNNKernel::codeProperties(coder);
-  coder.code("resizeWidth", resizeWidth_);
-  coder.code("resizeHeight", resizeHeight_);
+  coder.codeSize("resizeWidth", resizeWidth_);
+  coder.codeSize("resizeHeight", resizeHeight_);
   coder.code("regions", regions_);
   check();
 }

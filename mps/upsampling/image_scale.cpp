@@ -125,8 +125,8 @@ void ImageScale::encodeStep(const std::shared_ptr<mtl::CommandBuffer>& commandBu
 
 void ImageScale::codeProperties(Coder& coder) {
   CNNKernel::codeProperties(coder);
-  coder.code("outputWidth", outputWidth_);
-  coder.code("outputHeight", outputHeight_);
+  coder.codeSize("outputWidth", outputWidth_);
+  coder.codeSize("outputHeight", outputHeight_);
   detail::checkResultSize(className().c_str(), "outputWidth", outputWidth_);
   detail::checkResultSize(className().c_str(), "outputHeight", outputHeight_);
   codeTransform(coder, transform_);

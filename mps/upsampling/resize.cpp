@@ -89,8 +89,8 @@ std::vector<detail::PreparedCall> NNResizeBilinearGradient::prepareGradient(
 
 void NNResizeBilinear::codeProperties(Coder& coder) {
   CNNKernel::codeProperties(coder);
-  coder.code("resizeWidth", resizeWidth_);
-  coder.code("resizeHeight", resizeHeight_);
+  coder.codeSize("resizeWidth", resizeWidth_);
+  coder.codeSize("resizeHeight", resizeHeight_);
   coder.code("alignCorners", alignCorners_);
   coder.code("halfPixelCenters", halfPixelCenters_);
   checkSize();

@@ -240,6 +240,18 @@ def test_coding(kind, device, queue, image_of, permanent, random):
         unmetal.KeyedUnarchiver(b"no CBOR")
 
 
+def test_coded_data_has_limits(device):
+    limits = unmetal.CodingLimits()
+    assert (limits.size, limits.window_elements, limits.bytes) == (2**20, 2**20, 2**30)
+    archiver = unmetal.KeyedArchiver()
+    unmetal.CNNPoolingMax(device, 5, 4).encode(archiver)
+    data = archiver.encoded_data()
+    assert unmetal.CNNPoolingMax.decode(unmetal.KeyedUnarchiver(data, device, limits)).kernel_width == 5
+    limits.window_elements = 19
+    with pytest.raises(unmetal.Error, match="at most 19 elements"):
+        unmetal.CNNPoolingMax.decode(unmetal.KeyedUnarchiver(data, device, limits=limits))
+
+
 def test_wrong_parameters_raise_the_sentence(device, queue, image_of):
     with pytest.raises(unmetal.ArgumentError, match="kernelWidth is 0, expected"):
         unmetal.CNNPoolingMax(device, 0, 2)
