@@ -2,7 +2,6 @@
 
 #include <atomic>
 #include <cstdlib>
-#include <fstream>
 #include <iomanip>
 #include <mutex>
 #include <nlohmann/json.hpp>
@@ -10,6 +9,7 @@
 #include <utility>
 
 #include "mps/core/error.hpp"
+#include "mps/weights/input_file.hpp"
 
 namespace mps::detail {
 namespace {
@@ -17,11 +17,10 @@ namespace {
 constexpr const char* kFormat = "unmetal plans 2";
 
 std::shared_ptr<const ConvolutionPlanFile> readPlans(const std::filesystem::path& path) {
-  std::ifstream stream(path, std::ios::binary);
-  std::ostringstream text;
-  text << stream.rdbuf();
-  if (!stream || !text) throw Error("cannot read the plan file " + path.string());
-  return std::make_shared<const ConvolutionPlanFile>(ConvolutionPlanFile::parse(text.str(), path.string()));
+  constexpr std::uint64_t mostBytes = std::uint64_t{1} << 26U;  // some 300,000 convolutions
+  const std::vector<std::byte> bytes = readFile(path, mostBytes);
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  return std::make_shared<const ConvolutionPlanFile>(ConvolutionPlanFile::parse(text, path.string()));
 }
 
 ConvolutionChoice readChoice(const nlohmann::json& value) {

@@ -1,8 +1,11 @@
 #include "mps/convolution/convolution_plan_file.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -12,6 +15,7 @@
 #include "mps/convolution/convolution_cases.hpp"
 #include "mps/core/error.hpp"
 #include "mps/weights/atomic_file.hpp"
+#include "mps/weights/test_folder.hpp"
 #include "mtl/back_ends.hpp"
 #include "mtl/device.hpp"
 
@@ -46,6 +50,23 @@ TEST(ConvolutionPlanFile, ReadsWhatItWrote) {
   EXPECT_EQ(read.name, "again.json");
   EXPECT_EQ(read.device, file.device);
   EXPECT_EQ(read.libraries, file.libraries);
+}
+
+/// Nothing that has no end, and nothing that waits for somebody.
+TEST(ConvolutionPlanFile, IsARegularFile) {
+  const TestFolder folder;
+  const auto pipe = folder / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_EQ(errorOf([&] { useConvolutionPlans(pipe); }),
+            "cannot read " + pipe.string() + ": it is not a regular file");
+  EXPECT_EQ(errorOf([] { useConvolutionPlans("/dev/zero"); }),
+            "cannot read /dev/zero: it is not a regular file");
+  EXPECT_EQ(errorOf([&] { useConvolutionPlans(folder.path()); }),
+            "cannot read " + folder.path().string() + ": Is a directory");
+  const auto large = folder / "large.json";
+  writeText(large, "{}");
+  std::filesystem::resize_file(large, std::uint64_t{1} << 40U);
+  EXPECT_TRUE(errorOf([&] { useConvolutionPlans(large); }).starts_with("cannot read " + large.string()));
 }
 
 TEST(ConvolutionPlanFile, RefusesDamagedFilesInOneSentence) {
@@ -118,7 +139,7 @@ TEST(ConvolutionPlanFile, IsReadFromAFile) {
   ASSERT_TRUE(inUse);
   EXPECT_EQ(inUse->libraries, threePlans().libraries);
   EXPECT_EQ(errorOf([] { useConvolutionPlans("/no/such/plans.json"); }),
-            "cannot read the plan file /no/such/plans.json");
+            "cannot read /no/such/plans.json: No such file or directory");
   EXPECT_EQ(convolutionPlansInUse(), inUse);
   useConvolutionPlans({});
   EXPECT_EQ(convolutionPlansInUse(), nullptr);

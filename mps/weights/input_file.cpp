@@ -33,14 +33,28 @@ InputFile::~InputFile() {
 
 void InputFile::read(std::span<std::byte> bytes) {
   while (!bytes.empty()) {
-    const ssize_t count = ::read(descriptor_, bytes.data(), bytes.size());
-    if (count < 0) {
-      if (errno == EINTR) continue;
-      fail(errno);
-    }
-    if (count == 0) throw Error("cannot read " + shownName_ + ": it became shorter while it was read");
-    bytes = bytes.subspan(static_cast<std::size_t>(count));
+    const std::size_t count = checkedCount(::read(descriptor_, bytes.data(), bytes.size()));
+    bytes = bytes.subspan(count);
   }
+}
+
+void InputFile::readAt(std::uint64_t offset, std::span<std::byte> bytes) const {
+  while (!bytes.empty()) {
+    const std::size_t count =
+        checkedCount(::pread(descriptor_, bytes.data(), bytes.size(), static_cast<off_t>(offset)));
+    bytes = bytes.subspan(count);
+    offset += count;
+  }
+}
+
+/// Of what a call has read: 0 where it was interrupted.
+std::size_t InputFile::checkedCount(std::int64_t count) const {
+  if (count < 0) {
+    if (errno == EINTR) return 0;
+    fail(errno);
+  }
+  if (count == 0) throw Error("cannot read " + shownName_ + ": it became shorter while it was read");
+  return static_cast<std::size_t>(count);
 }
 
 void InputFile::fail(int errorNumber) const {

@@ -23,8 +23,11 @@ class InputFile {
   std::uint64_t size() const { return size_; }
   /// Fills `bytes` with what comes next. Throws when the file ends before.
   void read(std::span<std::byte> bytes);
+  /// Fills `bytes` with what lies behind so many bytes, wherever read() stands.
+  void readAt(std::uint64_t offset, std::span<std::byte> bytes) const;
 
  private:
+  [[nodiscard]] std::size_t checkedCount(std::int64_t count) const;
   [[noreturn]] void fail(int errorNumber) const;
 
   std::string shownName_;

@@ -288,7 +288,7 @@ std::uint64_t headerLength(std::span<const std::byte, lengthBytes> bytes, std::u
                            const std::string& name) {
   std::uint64_t length = 0;
   std::memcpy(&length, bytes.data(), lengthBytes);
-  if (length > SafetensorsFile::maximumHeaderLength) {
+  if (length > SafetensorsHeader::maximumHeaderLength) {
     throw invalid(name, "its header would be longer than the format allows");
   }
   if (length > fileSize - lengthBytes) throw invalid(name, "it ends within its header");
@@ -407,51 +407,101 @@ std::string headerText(const std::vector<SafetensorsTensor>& tensors, const Safe
 
 }  // namespace
 
-struct SafetensorsFile::Header {
-  static Header parse(std::string_view text, std::uint64_t dataLength, const std::string& name) {
+/// What a header says.
+struct detail::SafetensorsContents {
+  static SafetensorsContents parse(std::string_view text, std::uint64_t dataLength, const std::string& name) {
     if (!text.starts_with('{')) throw invalid(name, "its header does not begin as JSON");
     HeaderReader reader;
     if (!nlohmann::json::sax_parse(text.begin(), text.end(), &reader)) throw invalid(name, reader.problem());
-    Header header{reader.takeMetadata(), reader.takeEntries()};
-    std::sort(header.entries.begin(), header.entries.end(), [](const HeaderEntry& a, const HeaderEntry& b) {
-      return std::tie(a.begin, a.end, a.tensor.name) < std::tie(b.begin, b.end, b.tensor.name);
-    });
-    checkLayout(header.entries, dataLength, name);
-    return header;
+    SafetensorsContents contents{reader.takeMetadata(), reader.takeEntries()};
+    std::sort(contents.entries.begin(), contents.entries.end(),
+              [](const HeaderEntry& a, const HeaderEntry& b) {
+                return std::tie(a.begin, a.end, a.tensor.name) < std::tie(b.begin, b.end, b.tensor.name);
+              });
+    checkLayout(contents.entries, dataLength, name);
+    return contents;
   }
 
   SafetensorsMetadata metadata;
   std::vector<HeaderEntry> entries;
 };
 
-SafetensorsFile::SafetensorsFile(std::string name, Header header, std::unique_ptr<std::byte[]> data)
-    : name_(std::move(name)), metadata_(std::move(header.metadata)), data_(std::move(data)) {
-  tensors_.reserve(header.entries.size());
-  for (HeaderEntry& entry : header.entries) {
-    entry.tensor.bytes = {data_.get() + entry.begin, static_cast<std::size_t>(entry.end - entry.begin)};
+SafetensorsHeader::SafetensorsHeader(std::string name, detail::SafetensorsContents contents,
+                                     std::uint64_t dataLength)
+    : name_(std::move(name)), metadata_(std::move(contents.metadata)), dataLength_(dataLength) {
+  tensors_.reserve(contents.entries.size());
+  for (HeaderEntry& entry : contents.entries) {
     index_.emplace(entry.tensor.name, tensors_.size());
     tensors_.push_back(std::move(entry.tensor));
   }
-  const auto checksum = metadata_.extract(std::string(checksumKey));
-  if (!checksum.empty() && checksum.mapped() != ContentChecksum().of(tensors_, metadata_)) {
+  if (const auto checksum = metadata_.extract(std::string(checksumKey)); !checksum.empty())
+    checksum_ = checksum.mapped();
+}
+
+SafetensorsHeader SafetensorsHeader::read(const std::filesystem::path& path) {
+  const std::string name = path.string();
+  auto file = std::make_shared<InputFile>(path);
+  if (file->size() < lengthBytes) throw invalid(name, "it is too short");
+  std::array<std::byte, lengthBytes> prefix{};
+  file->read(prefix);
+  const std::uint64_t length = headerLength(prefix, file->size(), name);
+  std::string text(static_cast<std::size_t>(length), '\0');
+  file->read(std::as_writable_bytes(std::span(text)));
+  const std::uint64_t dataLength = file->size() - lengthBytes - length;
+  SafetensorsHeader header(name, detail::SafetensorsContents::parse(text, dataLength, name), dataLength);
+  header.file_ = std::move(file);
+  return header;
+}
+
+const SafetensorsTensor& SafetensorsHeader::tensor(std::string_view name) const {
+  const auto found = index_.find(name);
+  if (found == index_.end()) throw error("it has no tensor " + quote(name));
+  return tensors_[found->second];
+}
+
+const SafetensorsTensor& SafetensorsHeader::tensor(std::string_view name, DataType type,
+                                                   std::span<const std::uint64_t> shape) const {
+  const SafetensorsTensor& found = tensor(name);
+  if (found.type != type || !std::ranges::equal(found.shape, shape)) {
+    throw error("tensor " + quote(name) + " is " + describe(nameOf(found.type), found.shape) + ", expected " +
+                describe(nameOf(type), shape));
+  }
+  return found;
+}
+
+const std::string& SafetensorsHeader::metadata(const std::string& key) const {
+  const auto found = metadata_.find(key);
+  if (found == metadata_.end()) throw error("its metadata has no entry " + quote(key));
+  return found->second;
+}
+
+Error SafetensorsHeader::error(const std::string& trouble) const {
+  return Error("cannot use " + name_ + ": " + trouble);
+}
+
+SafetensorsFile::SafetensorsFile(SafetensorsHeader header, std::unique_ptr<std::byte[]> data)
+    : SafetensorsHeader(std::move(header)), data_(std::move(data)) {
+  std::size_t position = 0;  // the layout has no gaps
+  for (SafetensorsTensor& tensor : tensors_) {
+    const auto bytes = static_cast<std::size_t>(byteCount(tensor.type, tensor.shape).value_or(0));
+    tensor.bytes = {data_.get() + position, bytes};
+    position += bytes;
+  }
+  if (!checksum_.empty() && checksum_ != ContentChecksum().of(tensors_, metadata_)) {
     throw error("it is damaged, its checksum does not fit its content");
   }
 }
 
 SafetensorsFile SafetensorsFile::read(const std::filesystem::path& path) {
-  const std::string name = path.string();
-  InputFile file(path);
-  if (file.size() < lengthBytes) throw invalid(name, "it is too short");
-  std::array<std::byte, lengthBytes> prefix{};
-  file.read(prefix);
-  const std::uint64_t length = headerLength(prefix, file.size(), name);
-  std::string text(static_cast<std::size_t>(length), '\0');
-  file.read(std::as_writable_bytes(std::span(text)));
-  const std::uint64_t dataLength = file.size() - lengthBytes - length;
-  Header header = Header::parse(text, dataLength, name);
-  std::unique_ptr<std::byte[]> data = allocate(dataLength, name);
-  file.read({data.get(), static_cast<std::size_t>(dataLength)});
-  return SafetensorsFile(name, std::move(header), std::move(data));
+  return read(SafetensorsHeader::read(path));
+}
+
+SafetensorsFile SafetensorsFile::read(const SafetensorsHeader& header) {
+  const std::uint64_t length = header.dataLength();
+  std::unique_ptr<std::byte[]> data = allocate(length, header.name_);
+  if (!header.file_) throw header.error("it was read from memory");
+  header.file_->readAt(header.file_->size() - length, {data.get(), static_cast<std::size_t>(length)});
+  return {header, std::move(data)};
 }
 
 SafetensorsFile SafetensorsFile::parse(std::span<const std::byte> bytes, const std::string& name) {
@@ -459,27 +509,14 @@ SafetensorsFile SafetensorsFile::parse(std::span<const std::byte> bytes, const s
   const auto length = static_cast<std::size_t>(headerLength(bytes.first<lengthBytes>(), bytes.size(), name));
   const std::span<const std::byte> text = bytes.subspan(lengthBytes, length);
   const std::span<const std::byte> content = bytes.subspan(lengthBytes + length);
-  Header header =
-      Header::parse({reinterpret_cast<const char*>(text.data()), text.size()}, content.size(), name);
+  SafetensorsHeader header(
+      name,
+      detail::SafetensorsContents::parse({reinterpret_cast<const char*>(text.data()), text.size()},
+                                         content.size(), name),
+      content.size());
   std::unique_ptr<std::byte[]> data = allocate(content.size(), name);
   std::copy(content.begin(), content.end(), data.get());
-  return SafetensorsFile(name, std::move(header), std::move(data));
-}
-
-const SafetensorsTensor& SafetensorsFile::tensor(std::string_view name) const {
-  const auto found = index_.find(name);
-  if (found == index_.end()) throw error("it has no tensor " + quote(name));
-  return tensors_[found->second];
-}
-
-const SafetensorsTensor& SafetensorsFile::tensor(std::string_view name, DataType type,
-                                                 std::span<const std::uint64_t> shape) const {
-  const SafetensorsTensor& found = tensor(name);
-  if (found.type != type || !std::ranges::equal(found.shape, shape)) {
-    throw error("tensor " + quote(name) + " is " + describe(nameOf(found.type), found.shape) + ", expected " +
-                describe(nameOf(type), shape));
-  }
-  return found;
+  return {std::move(header), std::move(data)};
 }
 
 std::vector<float> SafetensorsFile::floats(std::string_view name,
@@ -502,16 +539,6 @@ std::uint64_t SafetensorsFile::unsignedNumber(std::string_view name) const {
   std::uint64_t value = 0;
   std::memcpy(&value, tensor(name, DataType::UInt64, {}).bytes.data(), sizeof(value));
   return value;
-}
-
-const std::string& SafetensorsFile::metadata(const std::string& key) const {
-  const auto found = metadata_.find(key);
-  if (found == metadata_.end()) throw error("its metadata has no entry " + quote(key));
-  return found->second;
-}
-
-Error SafetensorsFile::error(const std::string& trouble) const {
-  return Error("cannot use " + name_ + ": " + trouble);
 }
 
 void writeSafetensors(const std::filesystem::path& path, std::vector<SafetensorsTensor> tensors,

@@ -34,15 +34,24 @@ struct SafetensorsTensor {
 
 using SafetensorsMetadata = std::map<std::string, std::string>;
 
-/// A file that was read and checked. It owns the memory that its tensors point into.
-class SafetensorsFile {
+class InputFile;
+
+namespace detail {
+struct SafetensorsContents;
+}
+
+/// What a file says about its tensors: header and sizes were checked, the tensors' bytes were not read (their spans are
+/// empty). A file may be larger than it looks on a disk; this tells at once whether it is what the reader wants:
+///
+///     const auto header = mps::SafetensorsHeader::read("weights.safetensors");
+///     header.tensor("conv1.weight", mps::DataType::Float32, shape);  // throws unless it is there with that shape
+///     const auto file = mps::SafetensorsFile::read(header);
+class SafetensorsHeader {
  public:
   /// Longest header that is accepted, the limit of the format.
   static constexpr std::uint64_t maximumHeaderLength = 100'000'000;
 
-  static SafetensorsFile read(const std::filesystem::path& path);
-  /// Reads from memory; `name` stands for the file's name in errors.
-  static SafetensorsFile parse(std::span<const std::byte> bytes, const std::string& name);
+  static SafetensorsHeader read(const std::filesystem::path& path);
 
   /// In the order of their bytes in the file.
   const std::vector<SafetensorsTensor>& tensors() const { return tensors_; }
@@ -52,10 +61,8 @@ class SafetensorsFile {
   /// Throws as well when it has another type or shape.
   const SafetensorsTensor& tensor(std::string_view name, DataType type,
                                   std::span<const std::uint64_t> shape) const;
-  /// The elements of a Float32 or Float16 tensor; throws when the type is neither or the shape is another.
-  std::vector<float> floats(std::string_view name, std::span<const std::uint64_t> shape) const;
-  /// The value of a UInt64 tensor with one element.
-  std::uint64_t unsignedNumber(std::string_view name) const;
+  /// Bytes of all tensors together.
+  std::uint64_t dataLength() const { return dataLength_; }
 
   const SafetensorsMetadata& metadata() const { return metadata_; }
   /// Throws when there is no entry `key`.
@@ -65,13 +72,35 @@ class SafetensorsFile {
   Error error(const std::string& trouble) const;
 
  private:
-  struct Header;
-  SafetensorsFile(std::string name, Header header, std::unique_ptr<std::byte[]> data);
+  friend class SafetensorsFile;
+  SafetensorsHeader(std::string name, detail::SafetensorsContents contents, std::uint64_t dataLength);
 
   std::string name_;
   SafetensorsMetadata metadata_;
+  std::string checksum_;  ///< empty: the file has none
   std::vector<SafetensorsTensor> tensors_;
   std::map<std::string, std::size_t, std::less<>> index_;
+  std::uint64_t dataLength_ = 0;
+  std::shared_ptr<InputFile> file_;  ///< null of one that was read from memory
+};
+
+/// A file that was read and checked. It owns the memory that its tensors point into.
+class SafetensorsFile : public SafetensorsHeader {
+ public:
+  static SafetensorsFile read(const std::filesystem::path& path);
+  /// The file whose header it is, open since that was read; throws when it has become shorter.
+  static SafetensorsFile read(const SafetensorsHeader& header);
+  /// Reads from memory; `name` stands for the file's name in errors.
+  static SafetensorsFile parse(std::span<const std::byte> bytes, const std::string& name);
+
+  /// The elements of a Float32 or Float16 tensor; throws when the type is neither or the shape is another.
+  std::vector<float> floats(std::string_view name, std::span<const std::uint64_t> shape) const;
+  /// The value of a UInt64 tensor with one element.
+  std::uint64_t unsignedNumber(std::string_view name) const;
+
+ private:
+  SafetensorsFile(SafetensorsHeader header, std::unique_ptr<std::byte[]> data);
+
   std::unique_ptr<std::byte[]> data_;
 };
 

@@ -288,6 +288,41 @@ TEST(SafetensorsTest, WrongUseOfARightFile) {
   EXPECT_EQ(errorOf<Error>([&] { file.metadata("net"); }), beginning + "its metadata has no entry \"net\"");
 }
 
+/// A file of 6 GiB that takes no room on the disk: what it holds is known without reading it.
+TEST(SafetensorsTest, AHeaderIsReadWithoutTheTensors) {
+  const TestFolder folder;
+  const auto path = folder / "large.safetensors";
+  constexpr std::uint64_t bytes = std::uint64_t{6} << 30U;
+  const std::string text = R"({"__metadata__":{"net":"x"},"w":{"dtype":"F32","shape":[1610612736],)"
+                           R"("data_offsets":[0,6442450944]}})";
+  writeText(path, fileWith(text, 0));
+  std::filesystem::resize_file(path, sizeof(std::uint64_t) + text.size() + bytes);
+  const auto header = SafetensorsHeader::read(path);
+  EXPECT_EQ(header.dataLength(), bytes);
+  EXPECT_EQ(header.metadata("net"), "x");
+  EXPECT_EQ(header.tensor("w").shape, Shape{bytes / 4});
+  EXPECT_TRUE(header.tensor("w").bytes.empty());
+  EXPECT_EQ(errorOf<Error>([&] { header.tensor("w", DataType::Float32, Shape{4}); }),
+            "cannot use " + path.string() + ": tensor \"w\" is F32[1610612736], expected F32[4]");
+}
+
+TEST(SafetensorsTest, TheTensorsOfAHeaderAreReadFromItsFile) {
+  const TestFolder folder;
+  const auto path = folder / "a.safetensors";
+  writeText(path, pythonFile());
+  const auto header = SafetensorsHeader::read(path);
+  std::filesystem::rename(path, folder / "b.safetensors");
+  writeText(path, "another file");
+  for (int time = 0; time < 2; ++time) {
+    const auto file = SafetensorsFile::read(header);
+    EXPECT_EQ(file.unsignedNumber("step"), 7U);
+    EXPECT_EQ(file.tensors().size(), 4U);
+  }
+  std::filesystem::resize_file(folder / "b.safetensors", pythonFile().size() - 1);
+  EXPECT_EQ(errorOf<Error>([&] { SafetensorsFile::read(header); }),
+            "cannot read " + path.string() + ": it became shorter while it was read");
+}
+
 TEST(SafetensorsTest, WrongContentIsNotWritten) {
   const TestFolder folder;
   writeText(folder / "a", "old");

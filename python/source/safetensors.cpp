@@ -12,6 +12,7 @@ namespace python {
 namespace {
 
 using mps::SafetensorsFile;
+using mps::SafetensorsHeader;
 using mps::SafetensorsMetadata;
 using mps::SafetensorsTensor;
 using Shape = std::vector<std::uint64_t>;
@@ -46,34 +47,51 @@ void write(const std::filesystem::path& path, const std::map<std::string, nb::ob
   mps::writeSafetensors(path, std::move(tensors), metadata);
 }
 
+void bindHeader(nb::module_& module) {
+  nb::class_<SafetensorsHeader>(
+      module, "SafetensorsHeader",
+      "What a file says about its tensors: header and sizes were checked, the tensors' bytes were not "
+      "read.\n\n"
+      "    header = unmetal.SafetensorsHeader.read(\"weights.safetensors\")\n"
+      "    if header.data_length < 2**30: file = unmetal.SafetensorsFile.read(header)")
+      .def_static("read", &SafetensorsHeader::read, "path"_a, Released(), "Reads the header of a file.")
+      .def_prop_ro("tensors", &SafetensorsHeader::tensors, nb::rv_policy::reference_internal,
+                   "SafetensorsTensors in the order of their bytes in the file.")
+      .def("contains", &SafetensorsHeader::contains, "name"_a,
+           "Whether there is such a tensor; `name in file`, too.")
+      .def("__contains__", &SafetensorsHeader::contains, "name"_a)
+      .def("tensor", nb::overload_cast<std::string_view>(&SafetensorsHeader::tensor, nb::const_), "name"_a,
+           nb::rv_policy::reference_internal, "Raises Error when there is none.")
+      .def(
+          "tensor",
+          [](const SafetensorsHeader& self, std::string_view name, mps::DataType type,
+             const Shape& shape) -> const SafetensorsTensor& { return self.tensor(name, type, shape); },
+          "name"_a, "type"_a, "shape"_a, nb::rv_policy::reference_internal,
+          "Raises Error as well when it has another type or shape.")
+      .def_prop_ro("data_length", &SafetensorsHeader::dataLength, "Bytes of all tensors together.")
+      .def_prop_ro(
+          "metadata", [](const SafetensorsHeader& self) { return self.metadata(); },
+          "A dictionary of texts.");
+}
+
 void bindFile(nb::module_& module) {
-  nb::class_<SafetensorsFile> file(
+  nb::class_<SafetensorsFile, SafetensorsHeader> file(
       module, "SafetensorsFile",
       "A file that was read and checked. Files are untrusted: every length is compared with the size of the "
       "file before memory "
       "is taken; what is wrong raises Error with the file's name and the trouble.\n\n"
       "    file = unmetal.SafetensorsFile.read(\"weights.safetensors\")\n"
       "    weights = file.tensor(\"conv1.weight\").array");
-  file.def_static("read", &SafetensorsFile::read, "path"_a, Released(), "Reads a file.")
+  file.def_static("read", nb::overload_cast<const std::filesystem::path&>(&SafetensorsFile::read), "path"_a,
+                  Released(), "Reads a file.")
+      .def_static("read", nb::overload_cast<const SafetensorsHeader&>(&SafetensorsFile::read), "header"_a,
+                  Released(), "Reads the file whose header it is.")
       .def_static(
           "parse",
           [](const nb::bytes& bytes, const std::string& name) {
             return SafetensorsFile::parse({static_cast<const std::byte*>(bytes.data()), bytes.size()}, name);
           },
           "bytes"_a, "name"_a, "Reads from memory; `name` stands for the file's in errors.")
-      .def_prop_ro("tensors", &SafetensorsFile::tensors, nb::rv_policy::reference_internal,
-                   "SafetensorsTensors in the order of their bytes in the file.")
-      .def("contains", &SafetensorsFile::contains, "name"_a,
-           "Whether there is such a tensor; `name in file`, too.")
-      .def("__contains__", &SafetensorsFile::contains, "name"_a)
-      .def("tensor", nb::overload_cast<std::string_view>(&SafetensorsFile::tensor, nb::const_), "name"_a,
-           nb::rv_policy::reference_internal, "Raises Error when there is none.")
-      .def(
-          "tensor",
-          [](const SafetensorsFile& self, std::string_view name, mps::DataType type,
-             const Shape& shape) -> const SafetensorsTensor& { return self.tensor(name, type, shape); },
-          "name"_a, "type"_a, "shape"_a, nb::rv_policy::reference_internal,
-          "Raises Error as well when it has another type or shape.")
       .def(
           "floats",
           [](const SafetensorsFile& self, std::string_view name, const Shape& shape) {
@@ -87,9 +105,7 @@ void bindFile(nb::module_& module) {
           "The elements of a Float32 or Float16 tensor as float32. Raises Error when the type is neither or "
           "the shape is another.")
       .def("unsigned_number", &SafetensorsFile::unsignedNumber, "name"_a,
-           "The value of a UInt64 tensor with one element.")
-      .def_prop_ro(
-          "metadata", [](const SafetensorsFile& self) { return self.metadata(); }, "A dictionary of texts.");
+           "The value of a UInt64 tensor with one element.");
 }
 
 }  // namespace
@@ -118,6 +134,7 @@ void bindSafetensors(nb::module_& module) {
       .def_prop_ro(
           "array", [](nb::handle self) { return arrayOf(nb::cast<const SafetensorsTensor&>(self), self); },
           "The elements as a NumPy array of that shape, a read-only view.");
+  bindHeader(module);
   bindFile(module);
   constexpr const char* documentation =
       "Writes a file, whole or not at all. `tensors`: arrays by name, or SafetensorsTensors. The same input "

@@ -32,6 +32,16 @@ def test_written_and_read_again(tmp_path, random):
     assert np.array_equal(kept, arrays["a"]) and not kept.flags.writeable
 
 
+def test_a_header_is_read_without_the_tensors(tmp_path):
+    path = tmp_path / "weights.safetensors"
+    unmetal.write_safetensors(path, {"a": np.arange(6, dtype=np.float32).reshape(2, 3)}, {"kind": "test"})
+    header = unmetal.SafetensorsHeader.read(path)
+    assert header.data_length == 24 and header.metadata["kind"] == "test" and "a" in header
+    assert header.tensor("a").shape == [2, 3] and len(header.tensor("a").bytes) == 0
+    file = SafetensorsFile.read(header)
+    assert np.array_equal(file.tensor("a").array, np.arange(6, dtype=np.float32).reshape(2, 3))
+
+
 def test_others_read_the_same_file(tmp_path):
     path = str(tmp_path / "weights.safetensors")
     unmetal.write_safetensors(path, [SafetensorsTensor("a", np.arange(3, dtype=np.float32))])
