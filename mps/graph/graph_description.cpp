@@ -1,5 +1,7 @@
+#include <algorithm>
 #include <ostream>
 #include <sstream>
+#include <vector>
 
 #include "mps/arithmetic/arithmetic.hpp"
 #include "mps/concatenation/concatenation.hpp"
@@ -7,6 +9,7 @@
 #include "mps/graph/graph_executor.hpp"
 #include "mps/graph/graph_program.hpp"
 #include "mps/graph/nn_graph.hpp"
+#include "mps/loss/forward_loss.hpp"
 #include "mtl/device.hpp"
 
 namespace mps {
@@ -49,6 +52,25 @@ const char* substituteOf(const GraphProgram& program, const detail::ImageReuse& 
   return isAddedNext ? "done by the neuron's gradient" : "done by accumulation";
 }
 
+/// Which steps neither are gradients nor read one. A loss is drawn, what it computes is read by gradients alone.
+std::vector<bool> forwardSteps(const GraphProgram& program) {
+  std::vector<bool> isForward(program.steps.size());
+  const auto givesGradient = [&](ImageIndex source) {
+    const std::size_t producer = program.images[source].producer;
+    if (producer == nowhere) return false;
+    const auto* unary = dynamic_cast<const CNNKernel*>(program.steps[producer].kernel.get());
+    return !isForward[producer] || (unary != nullptr && unary->isItsOwnGradient());
+  };
+  for (std::size_t s = 0; s < program.steps.size(); ++s) {
+    const ProgramStep& step = program.steps[s];
+    const bool isGradient = dynamic_cast<const CNNGradientKernel*>(step.kernel.get()) != nullptr ||
+                            dynamic_cast<const NNInitialGradient*>(step.kernel.get()) != nullptr;
+    isForward[s] =
+        !isGradient && step.forward == nowhere && std::ranges::none_of(step.sources, givesGradient);
+  }
+  return isForward;
+}
+
 /// Text inside a Graphviz string.
 std::string escaped(const std::string& text) {
   std::string result;
@@ -88,12 +110,15 @@ std::string NNGraph::debugDescription() const {
   return out.str();
 }
 
-void NNGraph::writeDot(std::ostream& out) const {
+void NNGraph::writeDot(std::ostream& out, GraphPart part) const {
   const GraphProgram& program = *program_;
+  std::vector<bool> isDrawn(program.steps.size(), true);
+  if (part == GraphPart::Forward) isDrawn = forwardSteps(program);
   out << "digraph network {\n  rankdir=TB;\n  node [shape=box, style=rounded, fontname=\"sans-serif\"];\n";
   for (const ImageIndex i : program.sourceImages)
     out << "  input" << i << " [label=\"" << escaped(imageName(program, i)) << "\", shape=ellipse];\n";
   for (std::size_t s = 0; s < program.steps.size(); ++s) {
+    if (!isDrawn[s]) continue;
     const ProgramStep& step = program.steps[s];
     std::string label = escaped(step.name);
     if (!step.fused.empty()) label += "\\n+ " + escaped(step.fused);

@@ -32,6 +32,12 @@ struct GraphTrace;
 using NNGraphCompletionHandler =
     std::function<void(const std::shared_ptr<Image>& result, const std::string& error)>;
 
+/// What NNGraph::writeDot() draws.
+enum class GraphPart {
+  All,
+  Forward,  ///< up to the loss: no gradients
+};
+
 /// A network, compiled (MPSNNGraph; spec/04 sections 5 and 6).
 ///
 /// Made from the image nodes that are wanted; everything that they depend on belongs to the graph, unless
@@ -176,8 +182,9 @@ class NNGraph : public Kernel {
   [[nodiscard]] std::size_t plannedTemporaryBytes() const;
   /// The steps in order with kernels, what was fused, sizes and places in memory (after an encode).
   [[nodiscard]] std::string debugDescription() const;
-  /// The graph in Graphviz's language.
-  void writeDot(std::ostream& out) const;
+  /// The graph in Graphviz's language. @param part Forward leaves gradients out, with whose edges a deep network takes
+  /// Graphviz minutes
+  void writeDot(std::ostream& out, GraphPart part = GraphPart::All) const;
 
   /// @name The library's own
   /// @{

@@ -24,6 +24,7 @@ namespace {
 
 using test::SmallNetwork;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 const std::shared_ptr<mtl::Device>& device() {
   static const auto device = mtl::createSystemDefaultDevice();
@@ -475,6 +476,17 @@ TEST(NNGraph, WriteDotDrawsEveryStep) {
   EXPECT_THAT(out.str(), HasSubstr("digraph"));
   for (const char* name : {"conv", "dense", "CNNLossNode", "CNNDropoutNode", "CNNPoolingMaxGradientNode"})
     EXPECT_THAT(out.str(), HasSubstr(name));
+}
+
+TEST(NNGraph, WriteDotDrawsTheForwardPartAlone) {
+  const Pair layers;
+  const auto graph = SmallNetwork(layers.first, layers.second).trainingGraph(device());
+  std::ostringstream out;
+  graph->writeDot(out, GraphPart::Forward);
+  for (const char* name : {"digraph", "conv", "dense", "CNNLossNode", "CNNDropoutNode"})
+    EXPECT_THAT(out.str(), HasSubstr(name));
+  EXPECT_THAT(out.str(), Not(HasSubstr("Gradient")));
+  EXPECT_THAT(out.str(), Not(HasSubstr("dotted")));
 }
 
 TEST(NNGraph, ACopyOnAnotherDeviceComputesTheSame) {

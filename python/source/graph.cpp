@@ -154,17 +154,21 @@ void bindProperties(nb::class_<NNGraph, mps::Kernel>& graph) {
            "The steps in order with kernels, what was fused, sizes and places in memory (after an encode).")
       .def(
           "write_dot",
-          [](const NNGraph& self) {
+          [](const NNGraph& self, mps::GraphPart part) {
             std::ostringstream text;
-            self.writeDot(text);
+            self.writeDot(text, part);
             return text.str();
           },
-          "The graph in Graphviz's language, a text.");
+          "part"_a = mps::GraphPart::All,
+          "The graph in Graphviz's language, a text. `part`: GraphPart.Forward leaves gradients out.");
 }
 
 }  // namespace
 
 void bindGraph(nb::module_& module) {
+  nb::enum_<mps::GraphPart>(module, "GraphPart", "What NNGraph.write_dot draws.")
+      .value("All", mps::GraphPart::All, "All steps.")
+      .value("Forward", mps::GraphPart::Forward, "Up to the loss: no gradients.");
   auto graph = kernelClass<NNGraph, mps::Kernel>(
       module, "NNGraph",
       "A network, compiled. Made from the image nodes that are wanted; everything that they depend on "

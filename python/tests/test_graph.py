@@ -259,6 +259,7 @@ def test_handles_order_and_export(device, queue, random, image_of):
     assert graph.planned_temporary_bytes >= 0
     assert "NNAdditionNode" in graph.debug_description() or "sum" in graph.debug_description()
     assert graph.write_dot().startswith("digraph")
+    assert graph.write_dot(unmetal.GraphPart.Forward) == graph.write_dot()  # it has no gradients
 
 
 def test_nodes_know_their_neighbours(device):
