@@ -77,20 +77,62 @@ TEST(CudaLibraries, FunctionsAreFoundOrMissing) {
   EXPECT_THROW(library.find(cosine, "cosineOfAnotherLibrary"), Error);
 }
 
-/// As PyTorch's wheels lay them, beside a Python that is on the path.
-TEST(CudaLibraries, PythonsFoldersAreSearched) {
-  const std::filesystem::path root = std::filesystem::path(::testing::TempDir()) / "unmetal_python";
-  const std::filesystem::path folder = root / "lib/python3.99/site-packages/nvidia/something/lib";
-  std::filesystem::create_directories(folder);
-  Dl_info inLibm{};
-  double (*const cosine)(double) = std::cos;
-  ASSERT_NE(dladdr(reinterpret_cast<const void*>(cosine), &inLibm), 0);
-  const std::filesystem::path file = folder / "libsomething_from_a_wheel.so.7";
-  std::filesystem::remove(file);
-  std::filesystem::create_symlink(inLibm.dli_fname, file);
-  const WithVariable path("PATH", root.string() + "/bin:/usr/bin");
-  EXPECT_EQ(SharedLibrary(searchFor("libsomething_from_a_wheel.so.7")).path(), file.string());
-  std::filesystem::remove_all(root);
+/// A library that is none of the system's, in a folder below `root`.
+class PlacedLibrary {
+ public:
+  PlacedLibrary(const std::string& name, const std::string& folder) : file_(root_ / folder / name) {
+    std::filesystem::create_directories(file_.parent_path());
+    Dl_info inLibm{};
+    double (*const cosine)(double) = std::cos;
+    EXPECT_NE(dladdr(reinterpret_cast<const void*>(cosine), &inLibm), 0);
+    std::filesystem::remove(file_);
+    std::filesystem::create_symlink(inLibm.dli_fname, file_);
+  }
+  ~PlacedLibrary() { std::filesystem::remove_all(root_); }
+  PlacedLibrary(const PlacedLibrary&) = delete;
+  PlacedLibrary& operator=(const PlacedLibrary&) = delete;
+
+  [[nodiscard]] std::string root() const { return root_.string(); }
+  [[nodiscard]] std::string file() const { return file_.string(); }
+
+ private:
+  std::filesystem::path root_ = std::filesystem::path(::testing::TempDir()) / "unmetal_libraries";
+  std::filesystem::path file_;
+};
+
+TEST(CudaLibraries, TheFolderThatCudaHomeNamesIsSearched) {
+  const PlacedLibrary placed("libsomething_of_cuda.so.7", "lib64");
+  const WithVariable home("CUDA_HOME", placed.root());
+  EXPECT_EQ(SharedLibrary(searchFor("libsomething_of_cuda.so.7")).path(), placed.file());
+}
+
+/// As wheels lay them, beside a Python that is on the path and below a home folder: whoever can write there, or bring
+/// somebody to start a program there, would have their code executed.
+TEST(CudaLibraries, NeitherThePathNorTheHomeFolderIsSearched) {
+  const std::string packages = "lib/python3.99/site-packages/nvidia/something/lib";
+  {
+    const PlacedLibrary placed("libsomething_from_a_wheel.so.7", packages);
+    const WithVariable path("PATH", placed.root() + "/bin:/usr/bin");
+    EXPECT_NE(messageOf(searchFor("libsomething_from_a_wheel.so.7")), "");
+  }
+  const PlacedLibrary placed("libsomething_from_a_wheel.so.7", ".local/" + packages);
+  const WithVariable home("HOME", placed.root());
+  const std::string message = messageOf(searchFor("libsomething_from_a_wheel.so.7"));
+  EXPECT_NE(message.find("set UNMETAL_SOMETHING to the path"), std::string::npos) << message;
+  const WithVariable named("UNMETAL_SOMETHING", placed.file());
+  EXPECT_EQ(SharedLibrary(searchFor("libsomething_from_a_wheel.so.7")).path(), placed.file());
+}
+
+/// A relative one would be looked for wherever the program was started.
+TEST(CudaLibraries, ARelativeCudaHomeIsNotSearched) {
+  const PlacedLibrary placed("libsomething_of_cuda.so.7", "lib64");
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::current_path(placed.root());
+  {
+    const WithVariable home("CUDA_HOME", ".");
+    EXPECT_NE(messageOf(searchFor("libsomething_of_cuda.so.7")), "");
+  }
+  std::filesystem::current_path(before);
 }
 
 struct MathLibrary {

@@ -4,7 +4,6 @@
 #include <glob.h>
 
 #include <cstdlib>
-#include <sstream>
 
 #include "mtl/error.hpp"
 
@@ -23,34 +22,33 @@ void appendMatches(const std::string& pattern, std::vector<std::string>& paths) 
   globfree(&found);
 }
 
-/// Folders that may have lib/python3.N: those of the programs that are on the path come first.
-std::vector<std::string> pythonRoots() {
-  std::vector<std::string> roots;
-  std::istringstream path(environment("PATH"));
-  const std::string bin = "/bin";
-  for (std::string folder; std::getline(path, folder, ':');)
-    if (folder.ends_with(bin)) roots.push_back(folder.substr(0, folder.size() - bin.size()));
-  const std::string home = environment("HOME");
-  for (const std::string& root : {home + "/.local", home + "/.pyenv/versions/*", std::string("/usr/local"),
-                                  std::string("/usr"), std::string("/opt/*")})
-    roots.push_back(root);
-  return roots;
+/// The folder of the file that this code is in; empty for a program that has it built in.
+std::string ownFolder() {
+  Dl_info own{};
+  if (dladdr(reinterpret_cast<const void*>(&appendMatches), &own) == 0 || own.dli_fname == nullptr) return "";
+  const std::string file = own.dli_fname;
+  return file.find(".so") == std::string::npos ? "" : file.substr(0, file.rfind('/') + 1);
 }
 
-/// Files that exist, in the order in which they are tried.
+/// Files that exist, in the order in which they are tried: what is loaded is executed, so these are folders that the user
+/// has named, folders that only the system's administrator writes to, and those beside our own code.
 std::vector<std::string> candidates(const LibrarySearch& search) {
   std::vector<std::string> paths;
   for (const std::string& root : {environment("CUDNN_PATH"), environment("CUDA_HOME"),
                                   environment("CUDA_PATH"), std::string("/usr/local/cuda")})
-    if (!root.empty())
+    if (root.starts_with('/'))
       for (const char* folder : {"/lib64/", "/lib/"}) appendMatches(root + folder + search.file, paths);
   appendMatches("/usr/local/cuda-*/lib*/" + search.file, paths);
   for (const char* folder : {"/usr/lib/x86_64-linux-gnu/", "/usr/lib/aarch64-linux-gnu/", "/usr/lib64/"})
     appendMatches(folder + search.file, paths);
-  for (const std::string& wheel : search.wheelFolders)
-    for (const std::string& root : pythonRoots())
+  const std::string own = ownFolder();
+  for (const std::string& wheel : search.wheelFolders) {
+    // A Python module of ours lies beside the packages that it was installed with.
+    if (own.starts_with('/')) appendMatches(own + "../" + wheel + "/" + search.file, paths);
+    for (const char* root : {"/usr/local", "/usr"})
       for (const char* packages : {"/lib/python3*/site-packages/", "/lib/python3*/dist-packages/"})
-        appendMatches(root + packages + wheel + "/" + search.file, paths);
+        appendMatches(std::string(root) + packages + wheel + "/" + search.file, paths);
+  }
   return paths;
 }
 
@@ -77,7 +75,8 @@ SharedLibrary::SharedLibrary(const LibrarySearch& search) {
     why.clear();
     if (load(path)) return;
   }
-  throw Error(search.name + " is missing (" + why + "); install it, or set " + search.variable +
+  throw Error(search.name + " is missing (" + why +
+              ") from the system's folders and CUDA_HOME; install it, or set " + search.variable +
               " to the path of " + search.file);
 }
 

@@ -23,7 +23,9 @@ struct LibrarySearch {
 /// A loaded library; stays loaded.
 class SharedLibrary {
  public:
-  /// Tries the loader's own path (LD_LIBRARY_PATH among it), the folders of CUDA's packages, and those of Python's.
+  /// Tries the loader's own path (LD_LIBRARY_PATH among it), CUDNN_PATH, CUDA_HOME and CUDA_PATH, /usr/local/cuda, the
+  /// system's folders of libraries, and of Python's packages those of the system and those beside our own module. Neither
+  /// what else is on PATH nor a home folder: others may write there, or a program may have been started there.
   /// @throws Error in one sentence that says what is missing and how to say where it is.
   explicit SharedLibrary(const LibrarySearch& search);
 
