@@ -16,7 +16,7 @@ unmetal_family(upsampling
 unmetal_family(convolution
   HEADERS convolution_node.hpp convolution_transpose.hpp fully_connected.hpp kernel_with_weights.hpp
   SOURCES convolution_choice.cpp convolution_depthwise.cpp convolution_depthwise_rows.cpp convolution_matmul.cpp
-          convolution_node.cpp convolution_onednn.cpp convolution_plain.cpp convolution_plan_file.cpp
+          convolution_node.cpp convolution_onednn.cpp convolution_parts.cpp convolution_plain.cpp convolution_plan_file.cpp
           convolution_slices.cpp convolution_staging.cpp convolution_transpose.cpp convolution_weights.cpp
           fully_connected.cpp kernel_with_weights.cpp pooled_convolution_cpu.cpp
           sub_pixel_convolution.cpp
@@ -24,7 +24,7 @@ unmetal_family(convolution
        convolution_few_channels_cuda.cu convolution_matmul_cuda.cpp convolution_plain_cuda.cu
        convolution_staging_cuda.cu convolution_tensor_cores_cuda.cu convolution_timing_cuda.cpp
   CONFORM convolution_reference_call.cpp pooled_convolution_conform.cpp sub_pixel_convolution_conform.cpp
-  TESTS convolution_candidates_test.cpp convolution_choice_test.cpp convolution_depthwise_test.cpp convolution_gradient_test.cpp
+  TESTS convolution_candidates_test.cpp convolution_choice_test.cpp convolution_depthwise_test.cpp convolution_parts_test.cpp convolution_gradient_test.cpp
         convolution_options_test.cpp convolution_plan_file_test.cpp convolution_test.cpp
         convolution_transpose_test.cpp convolution_weights_test.cpp fully_connected_test.cpp pooled_convolution_test.cpp
         sub_pixel_convolution_test.cpp)

@@ -120,9 +120,12 @@ class GuardedPrimitives::Interceptor final : public OneDnnInterceptor {
            std::byte* /*scratchpad*/) override {
     std::list<GuardedArgument> copies;
     std::vector<OneDnnPrimitive::Argument> guarded;
-    for (const auto& argument : arguments)
-      if (argument.second != nullptr)
-        guarded.push_back(copies.emplace_back(side_, primitive, argument).argument());
+    for (const auto& argument : arguments) {
+      if (argument.second == nullptr) continue;
+      // oneDNN gives no size of a block inside blocked weights.
+      const bool isWhole = primitive.argument(argument.first).get_size() > 0;
+      guarded.push_back(isWhole ? copies.emplace_back(side_, primitive, argument).argument() : argument);
+    }
     const GuardedMemory scratchpad(side_, primitive.scratchpadBytes(), kScratchpadAlignment);
     primitive.runUnwatched(guarded, scratchpad.address());
 

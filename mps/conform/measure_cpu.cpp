@@ -1,10 +1,9 @@
 #include <cstring>
-#include <oneapi/dnnl/dnnl.hpp>
 #include <utility>
 
 #include "mps/conform/measure.hpp"
 #include "mps/conform/run_on_device.hpp"
-#include "mtl/cpu/onednn.hpp"
+#include "mps/core/product_cpu.hpp"
 #include "mtl/cpu/stream.hpp"
 #include "mtl/device.hpp"
 #include "mtl/memory.hpp"
@@ -27,27 +26,22 @@ void copyOnCpu(mtl::Stream& stream, std::byte* to, const std::byte* from, std::s
 
 double matmulRate(const std::shared_ptr<mtl::Device>& device) {
   if (device->kind() != mtl::DeviceKind::CPU) return 0;
-  using dnnl::memory;
-  const mtl::cpu::OneDnnThreads threads(device->threadCount());
-  const memory::dims dims{kMatrixSize, kMatrixSize};
-  const memory::desc plain(dims, memory::data_type::f32, memory::format_tag::ab);
-  const memory::desc any(dims, memory::data_type::f32, memory::format_tag::any);
-  const mtl::cpu::OneDnnPrimitive matmul = mtl::cpu::oneDnnProduct(plain, any, plain);
-  const auto allocate = [&](int argument) {
-    auto block = device->allocate(matmul.argument(argument).get_size());
+  ProductShape shape;
+  shape.rows = shape.columns = shape.interior = kMatrixSize;
+  shape.left = shape.right = shape.result = {0, kMatrixSize, 1};
+  const DividedProduct product(shape, device->threadCount());
+  const auto allocate = [&] {
+    auto block = device->allocate(static_cast<std::size_t>(kMatrixSize * kMatrixSize) * sizeof(float));
     std::memset(block->address(), 0x3C, block->length());  // 0.0115 in every element
     return block;
   };
-  const auto source = allocate(DNNL_ARG_SRC);
-  const auto weights = allocate(DNNL_ARG_WEIGHTS);
-  const auto destination = allocate(DNNL_ARG_DST);
-  const auto scratch = device->allocate(matmul.scratchpadBytes());
+  const auto left = allocate();
+  const auto right = allocate();
+  const auto result = allocate();
+  const auto scratch = device->allocate(product.scratchBytes());
+  const auto floats = [](const auto& block) { return reinterpret_cast<float*>(block->address()); };
   const auto multiply = [&](mtl::Stream& stream) {
-    const mtl::cpu::OneDnnThreads here(mtl::cpu::asCpu(stream).threadCount());
-    matmul.run({{DNNL_ARG_SRC, source->address()},
-                {DNNL_ARG_WEIGHTS, weights->address()},
-                {DNNL_ARG_DST, destination->address()}},
-               scratch->address());
+    product.run(mtl::cpu::asCpu(stream), floats(left), floats(right), nullptr, floats(result), scratch->address());
   };
   const Timing timing =
       timeRepeated([&](int repetitions) { return runOnDevice(device, "matmul", multiply, repetitions); });

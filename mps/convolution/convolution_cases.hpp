@@ -246,6 +246,17 @@ inline std::vector<ConvolutionCase> convolutionCases() {
       {.name = "ManyImages", .images = 5, .y = sameWindow(64, 3), .x = sameWindow(64, 3), .inputs = 64, .outputs = 64, .groups = 64, .edgeMode = Clamp},
       {.name = "ManyImagesPointwise", .images = 6, .y = sameWindow(64, 1), .x = sameWindow(64, 1), .inputs = 64, .outputs = 16},
       {.name = "ManyImagesTransposed", .images = 6, .y = transposedWindow(32, 128, 4, 4, 0), .x = transposedWindow(32, 128, 4, 4, 0), .inputs = 16, .outputs = 8, .transposed = true, .layout = Strided},
+      // Work that is divided among threads: rows of few images, pixels that are summed, output channels.
+      {.name = "DividedRows", .images = 1, .y = sameWindow(27, 3), .x = sameWindow(24, 3), .inputs = 32, .outputs = 40},
+      {.name = "DividedRowsStride2", .images = 2, .y = sameWindow(31, 5, 2), .x = sameWindow(29, 5, 2), .inputs = 24, .outputs = 33, .layout = Strided},
+      {.name = "DividedRowsStrideOverKernel", .images = 1, .y = validWindow(61, 2, 3), .x = validWindow(61, 2, 3), .inputs = 48, .outputs = 64},
+      {.name = "DividedRowsDilated", .images = 1, .y = sameWindow(30, 3, 1, 3), .x = sameWindow(22, 3), .inputs = 32, .outputs = 48},
+      {.name = "DividedRowsClamped", .images = 1, .y = sameWindow(28, 5), .x = sameWindow(20, 5), .inputs = 16, .outputs = 32, .edgeMode = Clamp},
+      {.name = "DividedRowsTransposed", .images = 1, .y = transposedWindow(20, 40, 4, 2, 1), .x = transposedWindow(18, 36, 4, 2, 1), .inputs = 24, .outputs = 32, .transposed = true, .neuron = neuron(CNNNeuronType::ReLU)},
+      {.name = "DividedPixels", .images = 5, .y = sameWindow(32, 3), .x = sameWindow(32, 3), .inputs = 12, .outputs = 20},
+      {.name = "DividedChannels", .images = 3, .y = sameWindow(8, 3), .x = sameWindow(8, 3), .inputs = 40, .outputs = 150},
+      {.name = "DividedProduct", .images = 80, .y = wholeWindow(5), .x = wholeWindow(7), .inputs = 24, .outputs = 130},
+      {.name = "DividedPointwise", .images = 3, .y = sameWindow(40, 1), .x = sameWindow(45, 1), .inputs = 40, .outputs = 70},
       {.name = "ManyPixelsDepthwise", .images = 3, .y = sameWindow(50, 1), .x = sameWindow(50, 3), .inputs = 48, .outputs = 48, .groups = 48},
       // Single pixels, some left out, of fewer channels than a vector has.
       {.name = "PointwiseStride2FewChannels", .images = 5, .y = sameWindow(24, 1, 2), .x = sameWindow(24, 1, 2), .inputs = 3, .outputs = 13},

@@ -7,21 +7,10 @@
 #include "mps/convolution/convolution_staging.hpp"
 #include "mps/convolution/convolution_windows.hpp"
 #include "mps/core/onednn_plan_cpu.hpp"
+#include "mps/core/product_cpu.hpp"
 
 namespace mps::detail {
 namespace {
-
-using mtl::cpu::OneDnnPrimitive;
-using ShapeInMemory = dnnl::memory::desc;
-
-ShapeInMemory matrix(std::int64_t rows, std::int64_t columns) {
-  return {{rows, columns}, dnnl::memory::data_type::f32, dnnl::memory::dims{columns, 1}};
-}
-
-/// The transpose of a matrix [columns][rows] in memory.
-ShapeInMemory transposeOf(std::int64_t columns, std::int64_t rows) {
-  return {{rows, columns}, dnnl::memory::data_type::f32, dnnl::memory::dims{1, rows}};
-}
 
 /// Each window reads one row of a matrix X [windows][inputs]; W [outputs][inputs] are the weights as they
 /// are:
@@ -33,67 +22,62 @@ class MatmulPlan final : public Plan {
  public:
   MatmulPlan(const ConvolutionProblem& problem, std::int64_t windows, std::int64_t inputs)
       : problem_(problem), windows_(windows), outputs_(problem.outputFeatureChannels) {
-    const ShapeInMemory none;
+    const MatrixStrides ofInputs{0, inputs, 1};
+    const MatrixStrides ofOutputs{0, outputs_, 1};
+    ProductShape shape;
     switch (problem.operation) {
       case ConvolutionOperation::Forward:
         source_ = StagedInput(problem.source, scratch_);
         destination_ = StagedOutput(problem, scratch_);
-        product_ =
-            mtl::cpu::oneDnnProduct(matrix(windows, inputs), transposeOf(outputs_, inputs),
-                                    matrix(windows, outputs_), problem.hasBias ? matrix(1, outputs_) : none);
+        shape = {.rows = windows, .columns = outputs_, .interior = inputs, .left = ofInputs,
+                 .right = ofInputs.transposed(), .result = ofOutputs, .hasBias = problem.hasBias};
         break;
       case ConvolutionOperation::DataGradient:
         gradient_ = StagedInput(problem.gradient, scratch_);
         destination_ = StagedOutput(problem, scratch_);
-        product_ = mtl::cpu::oneDnnProduct(matrix(windows, outputs_), matrix(outputs_, inputs),
-                                           matrix(windows, inputs));
+        shape = {.rows = windows, .columns = inputs, .interior = outputs_, .left = ofOutputs, .right = ofInputs,
+                 .result = ofInputs};
         break;
-      case ConvolutionOperation::WeightsGradient: {
+      case ConvolutionOperation::WeightsGradient:
         source_ = StagedInput(problem.source, scratch_);
         gradient_ = StagedInput(problem.gradient, scratch_);
-        const auto weightsGradient = [&](float beta) {
-          return mtl::cpu::oneDnnProduct(transposeOf(windows, outputs_), matrix(windows, inputs),
-                                         matrix(outputs_, inputs), none, 1, beta);
-        };
-        product_ = weightsGradient(0);
-        if (problem.accumulate) addingProduct_ = weightsGradient(1);
+        shape = {.rows = outputs_, .columns = inputs, .interior = windows, .left = ofOutputs.transposed(),
+                 .right = ofInputs, .result = ofInputs};
         break;
-      }
     }
-    scratchpad_ = scratch_.reserve(
-        std::max(product_.scratchpadBytes(), problem.accumulate ? addingProduct_.scratchpadBytes() : 0));
+    product_ = DividedProduct(shape, problem.threadCount);
+    std::size_t productBytes = product_.scratchBytes();
+    if (problem.operation == ConvolutionOperation::WeightsGradient && problem.accumulate) {
+      shape.beta = 1;
+      addingProduct_ = DividedProduct(shape, problem.threadCount);
+      productBytes = std::max(productBytes, addingProduct_.scratchBytes());
+    }
+    productScratch_ = scratch_.reserve(productBytes);
   }
 
-  [[nodiscard]] const OneDnnPrimitive& primitive() const { return product_; }
+  [[nodiscard]] bool isReference() const { return product_.isReference(); }
 
   void run(mtl::Stream& stream, const Operands& operands) const override {
     mtl::cpu::Stream& cpu = mtl::cpu::asCpu(stream);
-    const mtl::cpu::OneDnnThreads threads(problem_.threadCount);
-    std::byte* scratchpad = operands.scratch + scratchpad_;
-    const std::byte* weights = operands.parameters[0];
+    std::byte* const scratch = operands.scratch + productScratch_;
+    const auto* const weights = reinterpret_cast<const float*>(operands.parameters[0]);
     switch (problem_.operation) {
       case ConvolutionOperation::Forward:
-        product_.run({{DNNL_ARG_SRC, source_.load(cpu, operands.source, operands.scratch)},
-                      {DNNL_ARG_WEIGHTS, weights},
-                      {DNNL_ARG_BIAS, problem_.hasBias ? operands.parameters[1] : nullptr},
-                      {DNNL_ARG_DST, destination_.target(operands)}},
-                     scratchpad);
+        product_.run(cpu, source_.load(cpu, operands.source, operands.scratch), weights,
+                     problem_.hasBias ? reinterpret_cast<const float*>(operands.parameters[1]) : nullptr,
+                     destination_.target(operands), scratch);
         destination_.store(cpu, operands, nullptr);
         break;
       case ConvolutionOperation::DataGradient:
-        product_.run({{DNNL_ARG_SRC, gradient_.load(cpu, operands.gradient, operands.scratch)},
-                      {DNNL_ARG_WEIGHTS, weights},
-                      {DNNL_ARG_DST, destination_.target(operands)}},
-                     scratchpad);
+        product_.run(cpu, gradient_.load(cpu, operands.gradient, operands.scratch), weights, nullptr,
+                     destination_.target(operands), scratch);
         destination_.store(cpu, operands, nullptr);
         break;
       case ConvolutionOperation::WeightsGradient: {
         const float* source = source_.load(cpu, operands.source, operands.scratch);
         const float* gradient = gradient_.load(cpu, operands.gradient, operands.scratch);
-        const OneDnnPrimitive& chosen = operands.accumulate ? addingProduct_ : product_;
-        chosen.run(
-            {{DNNL_ARG_SRC, gradient}, {DNNL_ARG_WEIGHTS, source}, {DNNL_ARG_DST, operands.parameters[2]}},
-            scratchpad);
+        (operands.accumulate ? addingProduct_ : product_)
+            .run(cpu, gradient, source, nullptr, reinterpret_cast<float*>(operands.parameters[2]), scratch);
         if (problem_.hasBias)
           sumPixels(cpu, gradient, windows_, outputs_, reinterpret_cast<float*>(operands.parameters[3]),
                     operands.accumulate);
@@ -114,9 +98,9 @@ class MatmulPlan final : public Plan {
   StagedInput source_;
   StagedInput gradient_;
   StagedOutput destination_;
-  OneDnnPrimitive product_;
-  OneDnnPrimitive addingProduct_;  ///< weights gradient, when it is to be added
-  std::size_t scratchpad_ = 0;
+  DividedProduct product_;
+  DividedProduct addingProduct_;  ///< weights gradient, when it is to be added
+  std::size_t productScratch_ = 0;
 };
 
 Preparation prepareBatchMatmul(const ConvolutionProblem& problem) {
@@ -131,7 +115,7 @@ Preparation prepareBatchMatmul(const ConvolutionProblem& problem) {
   const std::int64_t windows = problem.images() * problem.y.destinationSize * problem.x.destinationSize;
   const std::int64_t inputs =
       problem.inputFeatureChannels * (wholeSource ? problem.y.kernelSize * problem.x.kernelSize : 1);
-  return prepareByOneDnn<MatmulPlan>(problem.threadCount, problem, windows, inputs);
+  return prepareByOneDnn<MatmulPlan>(problem, windows, inputs);
 }
 
 }  // namespace

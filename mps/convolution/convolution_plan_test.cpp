@@ -202,7 +202,7 @@ TEST(ConvolutionPlan, ConvertsLargeBatchesInSlices) {
       ConvolutionProblem problem = caseNamed(name).problem(operation, Format::Float16, Format::Float16);
       problem.threadCount = kThreads;
       const ChosenPlan chosen = preparePlan(convolutionImplementationsCpu(), problem);
-      EXPECT_NE(chosen.plan->describe().find(" slices"), std::string::npos) << problem.describe();
+      EXPECT_NE(chosen.plan->describe().find(" parts"), std::string::npos) << problem.describe();
       const std::int64_t copies =
           (problem.source.elements() + problem.gradient.elements() + problem.destination.elements()) *
           static_cast<std::int64_t>(sizeof(float));

@@ -7,9 +7,8 @@
 namespace mps::detail {
 namespace {
 
-/// Bytes of float32 copies that stay in the caches: at least that many, and more for more threads.
+/// Bytes of float32 copies that stay in the caches. The same for any number of threads, as results are.
 constexpr std::int64_t kLeastBytes = std::int64_t{4} << 20U;
-constexpr std::int64_t kBytesPerThread = std::int64_t{1} << 20U;
 /// Weights are brought into a library's layout for each slice, which must cost little beside its images.
 constexpr std::int64_t kTimesWeights = 8;
 
@@ -29,7 +28,7 @@ std::int64_t imagesPerSlice(const ConvolutionProblem& problem) {
 
   const std::int64_t weightBytes = problem.weightCount() * static_cast<std::int64_t>(sizeof(float));
   const std::int64_t wanted =
-      std::max({kLeastBytes, problem.threadCount * kBytesPerThread, kTimesWeights * weightBytes});
+      std::max(kLeastBytes, kTimesWeights * weightBytes);
   const std::int64_t most = std::max<std::int64_t>(1, (wanted + bytesPerImage - 1) / bytesPerImage);
   // Slices of nearly the same size.
   const std::int64_t slices = (images + most - 1) / most;
@@ -74,7 +73,7 @@ class SlicedPlan final : public Plan {
   }
   [[nodiscard]] bool canAccumulate() const override { return slice_->canAccumulate(); }
   [[nodiscard]] std::string describe() const override {
-    return slice_->describe() + " in " + std::to_string(wholeSlices_ + (last_ ? 1 : 0)) + " slices";
+    return slice_->describe() + " in " + std::to_string(wholeSlices_ + (last_ ? 1 : 0)) + " parts";
   }
 
  private:

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "mps/core/onednn_plan_cpu.hpp"
+#include "mps/core/product_cpu.hpp"
 #include "mps/core/storage.hpp"
 #include "mps/core/tensor_copy.hpp"
 #include "mps/gram_matrix/gram_matrix_problem.hpp"
@@ -11,9 +12,6 @@
 
 namespace mps::detail {
 namespace {
-
-using mtl::cpu::OneDnnPrimitive;
-using Matrices = dnnl::memory::desc;
 
 constexpr std::int64_t kGrain = 16384;  ///< elements below which another thread does not pay
 constexpr std::size_t kAlignment = 64;
@@ -63,22 +61,10 @@ class Staged {
   void place(std::size_t offset) { offset_ = offset; }
   [[nodiscard]] const TensorShape& shape() const { return shape_; }
   [[nodiscard]] bool isDirect() const { return isDirect_; }
-  /// Of some images: images x pixels x channels. @param transposed images x channels x pixels
-  [[nodiscard]] Matrices matrices(std::int64_t images, bool transposed) const {
-    const std::int64_t pixels = shape_.height * shape_.width;
-    const auto type = dnnl::memory::data_type::f32;
-    if (transposed)
-      return {{images, shape_.channels, pixels},
-              type,
-              dnnl::memory::dims{shape_.imageStride, 1, shape_.pixelStride}};
-    return {{images, pixels, shape_.channels},
-            type,
-            dnnl::memory::dims{shape_.imageStride, shape_.pixelStride, 1}};
-  }
-  [[nodiscard]] std::byte* address(const std::byte* memory, std::byte* scratch,
-                                   std::int64_t image = 0) const {
-    std::byte* const first = isDirect_ ? const_cast<std::byte*>(memory) : scratch + offset_;
-    return first + image * shape_.imageStride * static_cast<std::int64_t>(sizeof(float));
+  /// Of each image: pixels x channels.
+  [[nodiscard]] MatrixStrides strides() const { return {shape_.imageStride, shape_.pixelStride, 1}; }
+  [[nodiscard]] float* values(const std::byte* memory, std::byte* scratch) const {
+    return reinterpret_cast<float*>(isDirect_ ? const_cast<std::byte*>(memory) : scratch + offset_);
   }
   void load(mtl::Stream& stream, const std::byte* memory, std::byte* scratch) const {
     if (!isDirect_) run(*load_, stream, memory, scratch + offset_);
@@ -113,47 +99,46 @@ class MatmulPlan final : public Plan {
  public:
   explicit MatmulPlan(const GramMatrixProblem& problem)
       : problem_(problem),
-        together_(matricesOfProduct(problem.source.images, problem.threadCount)),
         source_(problem.source),
         result_(problem.isForward() ? problem.matrix : problem.destination) {
     result_.place(source_.bytes());
     sums_ = source_.bytes() + result_.bytes();
     const TensorShape& g = problem.matrix;
     const TensorShape sums = TensorShape::dense(g.images, 1, g.channels, g.channels);
-    scratchpad_ = sums_ + (problem.isForward() ? 0 : aligned(sums.bytes()));
-    const Matrices left = source_.matrices(together_, problem.isForward());
-    const Matrices right =
-        problem.isForward() ? source_.matrices(together_, false) : Staged(sums).matrices(together_, false);
-    product_ = makeProduct(left, right, false);
-    if (canAccumulate()) adding_ = makeProduct(left, right, true);
+    productScratch_ = sums_ + (problem.isForward() ? 0 : aligned(sums.bytes()));
+
+    const std::int64_t pixels = problem.source.height * problem.source.width;
+    ProductShape shape;
+    shape.matrices = problem.source.images;
+    shape.rows = problem.isForward() ? g.channels : pixels;
+    shape.columns = g.channels;
+    shape.interior = problem.isForward() ? pixels : g.channels;
+    shape.left = problem.isForward() ? source_.strides().transposed() : source_.strides();
+    shape.right = problem.isForward() ? source_.strides() : Staged(sums).strides();
+    shape.result = result_.strides();
+    product_ = DividedProduct(shape, problem.threadCount);
+    if (!canAccumulate()) return;
+    shape.beta = 1;
+    adding_ = DividedProduct(shape, problem.threadCount);
   }
 
   void run(mtl::Stream& stream, const Operands& operands) const override {
     mtl::cpu::Stream& cpu = mtl::cpu::asCpu(stream);
-    const mtl::cpu::OneDnnThreads threads(problem_.threadCount);
     source_.load(cpu, operands.source, operands.scratch);
     if (operands.accumulate) result_.load(cpu, operands.destination, operands.scratch);
     auto* const sums = reinterpret_cast<float*>(operands.scratch + sums_);
     if (!problem_.isForward()) addTranspose(cpu, problem_, operands, sums);
-    const std::int64_t elements = problem_.channels() * problem_.channels();
-    for (std::int64_t image = 0; image < problem_.source.images; image += together_) {
-      const std::byte* const source = source_.address(operands.source, operands.scratch, image);
-      const void* const right =
-          problem_.isForward() ? static_cast<const void*>(source) : sums + image * elements;
-      (operands.accumulate ? adding_ : product_)
-          .run({{DNNL_ARG_SRC, source},
-                {DNNL_ARG_WEIGHTS, right},
-                {DNNL_ARG_DST, result_.address(operands.destination, operands.scratch, image)}},
-               operands.scratch + scratchpad_);
-    }
+    const float* const source = source_.values(operands.source, operands.scratch);
+    (operands.accumulate ? adding_ : product_)
+        .run(cpu, source, problem_.isForward() ? source : sums, nullptr,
+             result_.values(operands.destination, operands.scratch), operands.scratch + productScratch_);
     if (problem_.isForward()) scale(cpu, operands);
     result_.store(cpu, operands.destination, operands.scratch);
   }
 
-  [[nodiscard]] const OneDnnPrimitive& primitive() const { return product_; }
+  [[nodiscard]] bool isReference() const { return product_.isReference(); }
   [[nodiscard]] std::size_t scratchBytes() const override {
-    return scratchpad_ +
-           std::max(product_.scratchpadBytes(), canAccumulate() ? adding_.scratchpadBytes() : 0);
+    return productScratch_ + std::max(product_.scratchBytes(), canAccumulate() ? adding_.scratchBytes() : 0);
   }
   [[nodiscard]] bool canAccumulate() const override {
     return !problem_.isForward() && problem_.destination.format == ImageFeatureChannelFormat::Float32;
@@ -161,17 +146,12 @@ class MatmulPlan final : public Plan {
   [[nodiscard]] std::string describe() const override { return product_.implementation(); }
 
  private:
-  [[nodiscard]] OneDnnPrimitive makeProduct(const Matrices& left, const Matrices& right, bool adds) const {
-    return mtl::cpu::oneDnnProduct(left, right, result_.matrices(together_, false), {}, 1,
-                                   adds ? 1.0F : 0.0F);
-  }
-
   /// alpha is not known when the product is made.
   void scale(const mtl::cpu::Stream& stream, const Operands& operands) const {
     const float alpha = alphaOf(operands);
     if (alpha == 1) return;
     const TensorShape& shape = result_.shape();
-    auto* const memory = reinterpret_cast<float*>(result_.address(operands.destination, operands.scratch));
+    float* const memory = result_.values(operands.destination, operands.scratch);
     stream.parallelFor(
         shape.images * shape.width, kGrain / shape.channels + 1, [&](std::int64_t begin, std::int64_t end) {
           for (std::int64_t row = begin; row < end; ++row) {
@@ -182,13 +162,12 @@ class MatmulPlan final : public Plan {
   }
 
   GramMatrixProblem problem_;
-  std::int64_t together_;  ///< images of a product: all, or one
   Staged source_;
   Staged result_;
   std::size_t sums_ = 0;  ///< of gradients, behind the copies
-  std::size_t scratchpad_ = 0;
-  OneDnnPrimitive product_;
-  OneDnnPrimitive adding_;
+  std::size_t productScratch_ = 0;
+  DividedProduct product_;
+  DividedProduct adding_;
 };
 
 GramMatrixProblem ofImages(GramMatrixProblem problem, std::int64_t images) {
@@ -221,7 +200,7 @@ class GroupsPlan final : public Plan {
     }
   }
 
-  [[nodiscard]] const OneDnnPrimitive& primitive() const { return group_.primitive(); }
+  [[nodiscard]] bool isReference() const { return group_.isReference(); }
   [[nodiscard]] std::size_t scratchBytes() const override {
     return std::max(group_.scratchBytes(), rest_ ? rest_->scratchBytes() : 0);
   }
@@ -248,7 +227,7 @@ std::int64_t imagesAtATime(const GramMatrixProblem& problem) {
 
 Preparation prepareMatmul(const GramMatrixProblem& problem) {
   if (problem.source.elements() == 0) return Refusal{"there is nothing to multiply"};
-  return prepareByOneDnn<GroupsPlan>(problem.threadCount, problem, imagesAtATime(problem));
+  return prepareByOneDnn<GroupsPlan>(problem, imagesAtATime(problem));
 }
 
 /// Pixel after pixel, some channels of the result at a time.

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "mps/core/onednn_plan_cpu.hpp"
+#include "mps/core/product_cpu.hpp"
 #include "mps/core/storage.hpp"
 #include "mps/matrix/matrix_problem.hpp"
 #include "mps/matrix/matrix_vector_cpu.hpp"
@@ -12,19 +13,9 @@
 namespace mps::detail {
 namespace {
 
-using mtl::cpu::OneDnnPrimitive;
-using ShapeInMemory = dnnl::memory::desc;
-
-/// Some of the matrices as oneDNN sees them: matrices x rows x columns.
-ShapeInMemory describeMatrices(const TensorShape& shape, std::int64_t matrices, bool isTransposed) {
-  const auto type = dnnl::memory::data_type::f32;
-  if (isTransposed)
-    return {{matrices, shape.channels, shape.height},
-            type,
-            dnnl::memory::dims{shape.imageStride, 1, shape.rowStride}};
-  return {{matrices, shape.height, shape.channels},
-          type,
-          dnnl::memory::dims{shape.imageStride, shape.rowStride, 1}};
+/// Matrices as a product sees them.
+MatrixStrides stridesOf(const TensorShape& shape) {
+  return {shape.imageStride, shape.rowStride, 1};
 }
 
 /// A tensor that oneDNN reads and writes as float32: in its own memory, or float16 copied to scratch memory.
@@ -40,9 +31,8 @@ class Staged {
   }
 
   [[nodiscard]] const TensorShape& shape() const { return staged_; }
-  [[nodiscard]] std::byte* address(const std::byte* memory, std::byte* scratch, std::int64_t matrix) const {
-    std::byte* const first = isCopied() ? scratch + offset_ : const_cast<std::byte*>(memory);
-    return first + matrix * staged_.imageStride * static_cast<std::int64_t>(sizeof(float));
+  [[nodiscard]] float* values(const std::byte* memory, std::byte* scratch) const {
+    return reinterpret_cast<float*>(isCopied() ? scratch + offset_ : const_cast<std::byte*>(memory));
   }
   void load(mtl::cpu::Stream& stream, const std::byte* memory, std::byte* scratch) const {
     if (!isCopied()) return;
@@ -86,49 +76,53 @@ class MatmulPlan final : public Plan {
  public:
   explicit MatmulPlan(const MatrixMultiplicationProblem& problem)
       : problem_(problem),
-        together_(matricesOfProduct(problem.result.images, problem.threadCount)),
-        left_(problem.left, scratchpad_),
-        right_(problem.right, scratchpad_),
-        result_(problem.result, scratchpad_) {
-    product_ = mtl::cpu::oneDnnProduct(describeMatrices(left_.shape(), together_, problem.transposeLeft),
-                                       describeMatrices(right_.shape(), together_, problem.transposeRight),
-                                       describeMatrices(result_.shape(), together_, false), {}, problem.alpha,
-                                       problem.beta);
+        left_(problem.left, productScratch_),
+        right_(problem.right, productScratch_),
+        result_(problem.result, productScratch_) {
+    ProductShape shape;
+    shape.matrices = problem.result.images;
+    shape.rows = problem.result.height;
+    shape.columns = problem.result.channels;
+    shape.interior = problem.interiorColumns();
+    const MatrixStrides left = stridesOf(left_.shape());
+    const MatrixStrides right = stridesOf(right_.shape());
+    shape.left = problem.transposeLeft ? left.transposed() : left;
+    shape.right = problem.transposeRight ? right.transposed() : right;
+    shape.result = stridesOf(result_.shape());
+    shape.alpha = problem.alpha;
+    shape.beta = problem.beta;
+    product_ = DividedProduct(shape, problem.threadCount);
   }
 
-  [[nodiscard]] const OneDnnPrimitive& primitive() const { return product_; }
+  [[nodiscard]] bool isReference() const { return product_.isReference(); }
 
   void run(mtl::Stream& stream, const Operands& operands) const override {
     mtl::cpu::Stream& cpu = mtl::cpu::asCpu(stream);
-    const mtl::cpu::OneDnnThreads threads(problem_.threadCount);
     left_.load(cpu, operands.source, operands.scratch);
     right_.load(cpu, operands.secondary, operands.scratch);
     if (problem_.beta != 0) result_.load(cpu, operands.destination, operands.scratch);
-    for (std::int64_t matrix = 0; matrix < problem_.result.images; matrix += together_)
-      product_.run({{DNNL_ARG_SRC, left_.address(operands.source, operands.scratch, matrix)},
-                    {DNNL_ARG_WEIGHTS, right_.address(operands.secondary, operands.scratch, matrix)},
-                    {DNNL_ARG_DST, result_.address(operands.destination, operands.scratch, matrix)}},
-                   operands.scratch + scratchpad_);
+    product_.run(cpu, left_.values(operands.source, operands.scratch),
+                 right_.values(operands.secondary, operands.scratch), nullptr,
+                 result_.values(operands.destination, operands.scratch), operands.scratch + productScratch_);
     result_.store(cpu, operands.destination, operands.scratch);
   }
 
-  [[nodiscard]] std::size_t scratchBytes() const override { return scratchpad_ + product_.scratchpadBytes(); }
+  [[nodiscard]] std::size_t scratchBytes() const override { return productScratch_ + product_.scratchBytes(); }
   [[nodiscard]] std::string describe() const override { return product_.implementation(); }
 
  private:
   MatrixMultiplicationProblem problem_;
-  std::int64_t together_;
-  std::size_t scratchpad_ = 0;  ///< behind the copies
+  std::size_t productScratch_ = 0;  ///< behind the copies
   Staged left_;
   Staged right_;
   Staged result_;
-  OneDnnPrimitive product_;
+  DividedProduct product_;
 };
 
 Preparation prepareMatmul(const MatrixMultiplicationProblem& problem) {
   if (problem.interiorColumns() == 0 || problem.result.elements() == 0)
     return Refusal{"there is nothing to multiply"};
-  return prepareByOneDnn<MatmulPlan>(problem.threadCount, problem);
+  return prepareByOneDnn<MatmulPlan>(problem);
 }
 
 /// One sum after the other.

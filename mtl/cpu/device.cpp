@@ -1,6 +1,5 @@
 #include "mtl/cpu/device.hpp"
 
-#include <sched.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -10,6 +9,7 @@
 #include <mutex>
 
 #include "mtl/cpu/memory_pool.hpp"
+#include "mtl/cpu/processors.hpp"
 #include "mtl/cpu/stream.hpp"
 #include "mtl/error.hpp"
 #include "mtl/submission.hpp"
@@ -17,13 +17,6 @@
 
 namespace mtl::cpu {
 namespace {
-
-int usableProcessors() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
-  return std::max(1, CPU_COUNT(&set));
-}
 
 std::size_t physicalMemory() {
   return static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(sysconf(_SC_PAGE_SIZE));
@@ -146,7 +139,7 @@ std::shared_ptr<Device> newDevice(int threadCount) {
 }
 
 std::shared_ptr<Device> defaultDevice() {
-  static const std::shared_ptr<Device> device = newDevice(usableProcessors());
+  static const std::shared_ptr<Device> device = newDevice(defaultThreadCount());
   return device;
 }
 

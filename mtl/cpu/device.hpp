@@ -7,7 +7,7 @@
 /// The CPU engine. Engine-internal; users call mtl::createSystemDefaultDevice and mtl::newCPUDevice.
 namespace mtl::cpu {
 
-/// The process's default device; its thread count is the number of processors this process may use.
+/// The process's default device, with defaultThreadCount() threads.
 std::shared_ptr<Device> defaultDevice();
 
 /// A device with an executing thread of its own.

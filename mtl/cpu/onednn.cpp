@@ -12,9 +12,6 @@
 // Of the OpenMP that oneDNN runs on; clang has no <omp.h> without an OpenMP of its own. NOLINTBEGIN: OpenMP's names
 extern "C" {
 int omp_get_max_threads() noexcept;
-int omp_get_thread_limit() noexcept;
-int omp_get_dynamic() noexcept;
-void omp_set_dynamic(int dynamic) noexcept;
 void omp_set_num_threads(int count) noexcept;
 }
 // NOLINTEND
@@ -22,11 +19,25 @@ void omp_set_num_threads(int count) noexcept;
 namespace mtl::cpu {
 namespace {
 
+/// While alive, oneDNN uses the calling thread alone for what it makes and runs in it. OpenMP keeps that number for each
+/// thread, so a host program's own loops do not see it.
+class OneThread {
+ public:
+  OneThread() : previous_(omp_get_max_threads()) { omp_set_num_threads(1); }
+  ~OneThread() { omp_set_num_threads(previous_); }
+  OneThread(const OneThread&) = delete;
+  OneThread& operator=(const OneThread&) = delete;
+
+ private:
+  int previous_;
+};
+
 std::atomic<OneDnnInterceptor*> installedInterceptor = nullptr;
 
 /// A description of an operation: oneDNN 2 has a type of its own for what it computes (Operation::desc), oneDNN 3 has not.
 template <class Operation, class... What>
 typename Operation::primitive_desc describe(const dnnl::primitive_attr& attributes, const What&... what) {
+  const OneThread one;
 #if DNNL_VERSION_MAJOR >= 3
   return {oneDnnEngine(), what..., attributes};
 #else
@@ -45,6 +56,7 @@ dnnl::convolution_forward::primitive_desc describeForward(const OneDnnConvolutio
 template <class Gradient, class Accepts, class... What>
 std::optional<OneDnnPrimitive> gradientOf(const OneDnnConvolution& convolution, const Accepts& accepts,
                                           const What&... what) {
+  const OneThread one;
   // next_impl() refers to all that a description was made of: none of it may be a temporary.
   const dnnl::primitive_attr attributes = oneDnnAttributes();
   const dnnl::convolution_forward::primitive_desc hint = describeForward(convolution);
@@ -91,16 +103,6 @@ const dnnl::engine& oneDnnEngine() {
   return engine;
 }
 
-OneDnnThreads::OneDnnThreads(int count) : previous_(omp_get_max_threads()), wasDynamic_(omp_get_dynamic()) {
-  omp_set_dynamic(0);
-  omp_set_num_threads(std::min(count > 0 ? count : previous_, omp_get_thread_limit()));
-}
-
-OneDnnThreads::~OneDnnThreads() {
-  omp_set_num_threads(previous_);
-  omp_set_dynamic(wasDynamic_);
-}
-
 dnnl::primitive_attr oneDnnAttributes(float alpha, float beta) {
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
@@ -115,8 +117,10 @@ dnnl::primitive_attr oneDnnAttributes(float alpha, float beta) {
   return attributes;
 }
 
-OneDnnPrimitive::OneDnnPrimitive(const dnnl::primitive_desc_base& description)
-    : description_(description), primitive_(description.get()) {}
+OneDnnPrimitive::OneDnnPrimitive(const dnnl::primitive_desc_base& description) : description_(description) {
+  const OneThread one;
+  primitive_ = dnnl::primitive(description.get());
+}
 
 void OneDnnInterceptor::install(OneDnnInterceptor* interceptor) {
   installedInterceptor.store(interceptor);
@@ -138,6 +142,7 @@ void OneDnnPrimitive::runUnwatched(std::span<const Argument> arguments, std::byt
     if (address != nullptr) memories.emplace(which, memory(argument(which), address));
   memories.emplace(DNNL_ARG_SCRATCHPAD, memory(description_.scratchpad_desc(), scratchpad));
   thread_local dnnl::stream stream(oneDnnEngine());
+  const OneThread one;
   primitive_.execute(stream, memories);
   stream.wait();
 }
@@ -160,6 +165,13 @@ OneDnnPrimitive oneDnnProduct(const dnnl::memory::desc& left, const dnnl::memory
     throw dnnl::error(dnnl_unimplemented, "the left matrix is a transposed column with gaps");
 #endif
   return OneDnnPrimitive(describe<dnnl::matmul>(oneDnnAttributes(alpha, beta), left, right, bias, result));
+}
+
+OneDnnPrimitive oneDnnReorder(const dnnl::memory::desc& values, const dnnl::memory::desc& result,
+                              bool accumulate) {
+  const OneThread one;
+  return OneDnnPrimitive(dnnl::reorder::primitive_desc(oneDnnEngine(), values, oneDnnEngine(), result,
+                                                       oneDnnAttributes(1, accumulate ? 1.0F : 0.0F)));
 }
 
 OneDnnPrimitive OneDnnConvolution::forward() const {

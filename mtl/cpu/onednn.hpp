@@ -8,30 +8,16 @@
 #include <string_view>
 #include <utility>
 
-/// What plans that call oneDNN share: its engine, the number of threads, a primitive that takes plain addresses, and
-/// descriptions of products and convolutions, which oneDNN 2 and 3 want in different ways. Engine-internal.
+/// What plans that call oneDNN share: its engine, a primitive that takes plain addresses, and descriptions of products,
+/// convolutions and reorders, which oneDNN 2 and 3 want in different ways. Engine-internal.
+///
+/// Every primitive is made for one thread and runs in the thread that calls it. Plans divide their work themselves, among
+/// the threads of mtl::cpu::Stream. So no team of OpenMP is started, whose idle threads keep processors from others, and
+/// results do not depend on the number of threads.
 namespace mtl::cpu {
 
 /// oneDNN's CPU engine of this process.
 const dnnl::engine& oneDnnEngine();
-
-/// Sets the number of threads for OpenMP regions that this thread starts, and puts the old one back.
-///
-/// oneDNN divides the work of a primitive among that many threads when the primitive is made, so it must be
-/// the same when the primitive is made and when it runs, and OpenMP must give no fewer: the others would wait for ever
-/// for a thread that is missing. So the number is at most OMP_THREAD_LIMIT, and OMP_DYNAMIC has no effect meanwhile.
-class OneDnnThreads {
- public:
-  /// @param count number of threads; 0 keeps the current one, if OpenMP may start so many.
-  explicit OneDnnThreads(int count);
-  ~OneDnnThreads();
-  OneDnnThreads(const OneDnnThreads&) = delete;
-  OneDnnThreads& operator=(const OneDnnThreads&) = delete;
-
- private:
-  int previous_;
-  int wasDynamic_;
-};
 
 /// Attributes of primitives whose scratch memory the caller brings, and that compute alpha result + beta (what is there).
 dnnl::primitive_attr oneDnnAttributes(float alpha = 1, float beta = 0);
@@ -44,7 +30,7 @@ class OneDnnPrimitive {
   explicit OneDnnPrimitive(const dnnl::primitive_desc_base& description);
 
   using Argument = std::pair<int, const void*>;
-  /// Runs in the calling thread and its OpenMP team; returns when it is done.
+  /// Runs in the calling thread; returns when it is done.
   /// @param arguments DNNL_ARG_... and its address; one with a null address is left out
   /// @param scratchpad scratchpadBytes() bytes
   void run(std::initializer_list<Argument> arguments, std::byte* scratchpad) const;
@@ -79,6 +65,10 @@ class OneDnnInterceptor {
 OneDnnPrimitive oneDnnProduct(const dnnl::memory::desc& left, const dnnl::memory::desc& right,
                               const dnnl::memory::desc& result, const dnnl::memory::desc& bias = {},
                               float alpha = 1, float beta = 0);
+
+/// result = values, or result += values, from one layout to another.
+OneDnnPrimitive oneDnnReorder(const dnnl::memory::desc& values, const dnnl::memory::desc& result,
+                              bool accumulate);
 
 /// A convolution and its gradients. Computed directly, not by Winograd's algorithm, whose errors are not bounded element by
 /// element.

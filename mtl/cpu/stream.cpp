@@ -5,13 +5,6 @@
 #include <exception>
 #include <mutex>
 
-#if defined(_OPENMP)
-#include <omp.h>
-#else
-#include <thread>
-#include <vector>
-#endif
-
 namespace mtl::cpu {
 namespace {
 
@@ -49,6 +42,8 @@ void callRange(std::int64_t r, std::int64_t ranges, std::int64_t count, const Ra
 
 }  // namespace
 
+Stream::~Stream() = default;
+
 void Stream::read(const std::byte* address, std::span<std::byte> bytes) {
   std::copy_n(address, bytes.size(), bytes.begin());
 }
@@ -78,23 +73,26 @@ void Stream::parallelFor(std::int64_t count, std::int64_t grain, RangeFunction b
     body(0, count);
     return;
   }
-  FirstException first;
-#if defined(_OPENMP)
-#pragma omp parallel num_threads(ranges)
-  {
-    // The runtime may hand out fewer threads than asked for; the ranges stay the same.
-    for (int r = omp_get_thread_num(); r < ranges; r += omp_get_num_threads())
-      first.guard([&] { callRange(r, ranges, count, body); });
+  forEach(ranges, ranges, [&](std::int64_t range, int /*thread*/) { callRange(range, ranges, count, body); });
+}
+
+void Stream::forEach(std::int64_t count, int threads, ItemFunction body) const {
+  const auto team = static_cast<std::uint32_t>(std::min<std::int64_t>(std::min(threads, threadCount_), count));
+  if (team > 1 && (!pool_ || pool_->threads() < threadCount_)) {
+    pool_.reset();
+    pool_ = std::make_unique<ThreadPool>(threadCount_);
   }
-#else
-  // Only builds whose tools cannot see into OpenMP (thread sanitizer, clang) come here.
-  std::vector<std::thread> workers;
-  workers.reserve(static_cast<std::size_t>(ranges - 1));
-  for (int r = 1; r < ranges; ++r)
-    workers.emplace_back([&, r] { first.guard([&] { callRange(r, ranges, count, body); }); });
-  first.guard([&] { callRange(0, ranges, count, body); });
-  for (auto& worker : workers) worker.join();
-#endif
+  FirstException first;
+  for (std::int64_t begin = 0; begin < count; begin += ThreadPool::kMostItems) {
+    const auto items = static_cast<std::uint32_t>(std::min<std::int64_t>(count - begin, ThreadPool::kMostItems));
+    const auto guarded = [&](std::int64_t item, int thread) {
+      first.guard([&] { body(begin + item, thread); });
+    };
+    if (team > 1)
+      pool_->run(items, team, guarded);
+    else
+      for (std::uint32_t item = 0; item < items; ++item) guarded(item, 0);
+  }
   first.rethrow();
 }
 

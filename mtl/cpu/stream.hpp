@@ -1,8 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <type_traits>
 
+#include "mtl/cpu/thread_pool.hpp"
 #include "mtl/stream.hpp"
 
 namespace mtl::cpu {
@@ -30,6 +32,9 @@ class Stream : public mtl::Stream {
  public:
   /// @param threadCount number of threads that share a loop, at least 1.
   explicit Stream(int threadCount) : threadCount_(threadCount) {}
+  ~Stream() override;
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
 
   void read(const std::byte* address, std::span<std::byte> bytes) override;
   void copy(const std::byte* from, std::byte* to, std::size_t bytes) override;
@@ -43,14 +48,20 @@ class Stream : public mtl::Stream {
   ///
   /// The split depends on count, grain and threadCount() alone (at most threadCount() ranges of at least
   /// `grain` items, sizes differing by at most one), so a computation that owns its range gives the same bits
-  /// every time. An exception thrown by a body is rethrown here. Bodies must not call parallelFor.
+  /// every time. An exception thrown by a body is rethrown here. Bodies start no loops on this stream.
   void parallelFor(std::int64_t count, std::int64_t grain, RangeFunction body) const;
+
+  /// Calls body(item, thread) once for each item in [0, count), in any order, and waits for all of them: for items of
+  /// some 50 microseconds and more, which need memory of the thread's. Exceptions as in parallelFor.
+  /// @param threads that take part, at most threadCount(); `thread` is less than that.
+  void forEach(std::int64_t count, int threads, ItemFunction body) const;
 
   /// Number of ranges that parallelFor(count, grain, ...) will make: the size for per-range partial results.
   [[nodiscard]] int rangeCount(std::int64_t count, std::int64_t grain) const;
 
  private:
   int threadCount_;
+  mutable std::unique_ptr<ThreadPool> pool_;  ///< made with the first loop that several threads share
 };
 
 /// The CPU stream behind a plan's stream; the plan was prepared for this back end.
