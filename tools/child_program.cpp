@@ -68,20 +68,6 @@ class FileActions {
   posix_spawn_file_actions_t actions_{};
 };
 
-/// This process's variables but for those that main sets before its second start: the child's way is a user's.
-std::vector<char*> environmentOfAUser() {
-  const auto isOurs = [](std::string_view variable) {
-    return std::ranges::any_of(kIdleThreads, [variable](const EnvironmentVariable& ours) {
-      return variable == std::string(ours.name) + "=" + ours.value;
-    });
-  };
-  std::vector<char*> variables;
-  for (char** variable = environ; *variable != nullptr; ++variable)
-    if (!isOurs(*variable)) variables.push_back(*variable);
-  variables.push_back(nullptr);
-  return variables;
-}
-
 }  // namespace
 
 ChildOutput runThisProgram(const std::vector<std::string>& arguments) {
@@ -98,8 +84,8 @@ ChildOutput runThisProgram(const std::vector<std::string>& arguments) {
   actions.connect(errors, STDERR_FILENO);
   pid_t process = 0;
   const double start = steadySeconds();
-  const int result = ::posix_spawn(&process, "/proc/self/exe", actions.get(), nullptr, pointers.data(),
-                                   environmentOfAUser().data());
+  const int result =
+      ::posix_spawn(&process, "/proc/self/exe", actions.get(), nullptr, pointers.data(), environ);
   if (result != 0) fail(result);
   output.closeWriting();
   errors.closeWriting();

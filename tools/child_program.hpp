@@ -1,21 +1,9 @@
 #pragma once
 
-#include <array>
 #include <string>
 #include <vector>
 
 namespace unmetal {
-
-struct EnvironmentVariable {
-  const char* name;
-  const char* value;
-};
-/// What main sets before it starts the program a second time, unless a user has set the first of them: OpenMP's idle threads
-/// sleep after about twenty microseconds.
-inline constexpr std::array<EnvironmentVariable, 2> kIdleThreads{{
-    {"OMP_WAIT_POLICY", "passive"},
-    {"GOMP_SPINCOUNT", "1000"},
-}};
 
 /// What a run of this program in a process of its own gave.
 struct ChildOutput {

@@ -29,20 +29,33 @@ class MatmulPlan final : public Plan {
       case ConvolutionOperation::Forward:
         source_ = StagedInput(problem.source, scratch_);
         destination_ = StagedOutput(problem, scratch_);
-        shape = {.rows = windows, .columns = outputs_, .interior = inputs, .left = ofInputs,
-                 .right = ofInputs.transposed(), .result = ofOutputs, .hasBias = problem.hasBias};
+        shape = {.rows = windows,
+                 .columns = outputs_,
+                 .interior = inputs,
+                 .left = ofInputs,
+                 .right = ofInputs.transposed(),
+                 .result = ofOutputs,
+                 .hasBias = problem.hasBias};
         break;
       case ConvolutionOperation::DataGradient:
         gradient_ = StagedInput(problem.gradient, scratch_);
         destination_ = StagedOutput(problem, scratch_);
-        shape = {.rows = windows, .columns = inputs, .interior = outputs_, .left = ofOutputs, .right = ofInputs,
+        shape = {.rows = windows,
+                 .columns = inputs,
+                 .interior = outputs_,
+                 .left = ofOutputs,
+                 .right = ofInputs,
                  .result = ofInputs};
         break;
       case ConvolutionOperation::WeightsGradient:
         source_ = StagedInput(problem.source, scratch_);
         gradient_ = StagedInput(problem.gradient, scratch_);
-        shape = {.rows = outputs_, .columns = inputs, .interior = windows, .left = ofOutputs.transposed(),
-                 .right = ofInputs, .result = ofInputs};
+        shape = {.rows = outputs_,
+                 .columns = inputs,
+                 .interior = windows,
+                 .left = ofOutputs.transposed(),
+                 .right = ofInputs,
+                 .result = ofInputs};
         break;
     }
     product_ = DividedProduct(shape, problem.threadCount);

@@ -211,10 +211,11 @@ class WeightsReorder {
   }
   void run(const mtl::cpu::Stream& stream, const float* from, float* to, std::byte* scratchpads) const {
     const std::size_t step = scratchpadBytes();
-    stream.forEach(static_cast<std::int64_t>(reorders_.size()), kMostReorders, [&](std::int64_t i, int thread) {
-      reorders_[static_cast<std::size_t>(i)].run({{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}},
-                                                 scratchpads + step * static_cast<std::size_t>(thread));
-    });
+    stream.forEach(
+        static_cast<std::int64_t>(reorders_.size()), kMostReorders, [&](std::int64_t i, int thread) {
+          reorders_[static_cast<std::size_t>(i)].run({{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}},
+                                                     scratchpads + step * static_cast<std::size_t>(thread));
+        });
   }
   static constexpr int kMostReorders = 16;
 
@@ -225,7 +226,8 @@ class WeightsReorder {
   void divide(const ConvolutionProblem& problem, const memory::desc& ours, const memory::desc& theirs) {
     const memory::dims whole = weightSizes(problem);
     const std::int64_t outermost = whole.front();
-    const std::int64_t wanted = std::clamp<std::int64_t>(problem.weightCount() / kLeastWeights, 1, kMostReorders);
+    const std::int64_t wanted =
+        std::clamp<std::int64_t>(problem.weightCount() / kLeastWeights, 1, kMostReorders);
     const std::int64_t together = ((outermost + wanted - 1) / wanted + kBlock - 1) / kBlock * kBlock;
     for (std::int64_t first = 0; first < outermost; first += together) {
       memory::dims sizes = whole;
@@ -371,8 +373,8 @@ class WeightsGradientPlan final : public OneDnnPlan {
       partnerWeights_ = scratch_.reserve(static_cast<std::size_t>(problem.weightCount()) * sizeof(float));
       if (problem.hasBias) biasSource_ = StagedInput(problem.source, scratch_);
     }
-    biases_ = scratch_.reserve(static_cast<std::size_t>(problem.outputFeatureChannels * blocks_.front().summands) *
-                               sizeof(float));
+    biases_ = scratch_.reserve(
+        static_cast<std::size_t>(problem.outputFeatureChannels * blocks_.front().summands) * sizeof(float));
     scratchpads_ = scratch_.reserve(scratchpadBytes_ * blocks_.size());
     reserveMemoryOfThreads();
   }
@@ -417,8 +419,8 @@ class WeightsGradientPlan final : public OneDnnPlan {
     for (const Block& block : blocks_)
       if (block.summands > 1)
         sumArrays(stream, summand(operands, block, 0), block.summands,
-                  static_cast<std::int64_t>(block.layout.get_size() / sizeof(float)), summand(operands, block, 0),
-                  false);
+                  static_cast<std::int64_t>(block.layout.get_size() / sizeof(float)),
+                  summand(operands, block, 0), false);
     const std::int64_t weightsOfChannel = problem_.weightCount() / problem_.outputFeatureChannels;
     stream.forEach(static_cast<std::int64_t>(blocks_.size()), stream.threadCount(), [&](std::int64_t i, int) {
       const Block& block = blocks_[static_cast<std::size_t>(i)];

@@ -32,7 +32,8 @@ std::int64_t bytesAt(const TensorShape& tensor, std::int64_t image, std::int64_t
 std::int64_t copiedBytesOfImage(const ConvolutionProblem& problem) {
   std::int64_t bytes = 0;
   for (const TensorShape* tensor : {&problem.source, &problem.gradient, &problem.destination})
-    if (tensor->elements() > 0 && (tensor->format != ImageFeatureChannelFormat::Float32 || !tensor->isDense()))
+    if (tensor->elements() > 0 &&
+        (tensor->format != ImageFeatureChannelFormat::Float32 || !tensor->isDense()))
       bytes += tensor->height * tensor->width * tensor->channels * static_cast<std::int64_t>(sizeof(float));
   return bytes;
 }
@@ -75,7 +76,8 @@ ConvolutionPart sourceRowsOf(ConvolutionPart part, std::int64_t begin, std::int6
     const std::int64_t distance = row - y.firstTap(0);
     return distance >= 0 ? distance / y.stride : -((-distance + y.stride - 1) / y.stride);
   };
-  const std::int64_t first = std::clamp<std::int64_t>(windowAt(begin - y.dilatedSize()) + 1, 0, y.destinationSize - 1);
+  const std::int64_t first =
+      std::clamp<std::int64_t>(windowAt(begin - y.dilatedSize()) + 1, 0, y.destinationSize - 1);
   const std::int64_t last = std::clamp<std::int64_t>(windowAt(end - 1), first, y.destinationSize - 1);
   y.offset += y.stride * first - begin;
   y.sourceSize = end - begin;
@@ -119,7 +121,8 @@ std::vector<ConvolutionPart> divideImages(const ConvolutionProblem& problem, std
   for (std::int64_t first = 0; first < images; first += together) {
     ConvolutionPart part = imagesOf(problem, first, std::min(together, images - first));
     if (divideRows && images < count)
-      for (ConvolutionPart& rows : rowsOf(part, (count + images - 1) / images)) parts.push_back(std::move(rows));
+      for (ConvolutionPart& rows : rowsOf(part, (count + images - 1) / images))
+        parts.push_back(std::move(rows));
     else
       parts.push_back(std::move(part));
   }

@@ -36,8 +36,8 @@ TEST(ConvolutionParts, CoverEachElementOnce) {
       std::vector<int> count(static_cast<std::size_t>(whole.images * whole.imageStride));
       for (const ConvolutionPart& part : partsOf(problem, true)) {
         const TensorShape& own = divided(part.problem);
-        const std::int64_t bytes = operation == ConvolutionOperation::WeightsGradient ? part.gradientBytes
-                                                                                      : part.destinationBytes;
+        const std::int64_t bytes =
+            operation == ConvolutionOperation::WeightsGradient ? part.gradientBytes : part.destinationBytes;
         for (std::int64_t n = 0; n < own.images; ++n)
           for (std::int64_t y = 0; y < own.height; ++y)
             for (std::int64_t x = 0; x < own.width; ++x)
@@ -64,8 +64,9 @@ TEST(ConvolutionParts, ThereAreSeveral) {
 
 TEST(ConvolutionParts, AWeightsGradientSumsPixelsOrDividesChannels) {
   const auto parts = [](std::string_view name) {
-    return partsOf(caseNamed(name).problem(ConvolutionOperation::WeightsGradient, Format::Float32, Format::Float32),
-                   true);
+    return partsOf(
+        caseNamed(name).problem(ConvolutionOperation::WeightsGradient, Format::Float32, Format::Float32),
+        true);
   };
   EXPECT_EQ(parts("DividedPixels").back().summand, 1);
   EXPECT_EQ(parts("DividedPixels").back().outputChannel, 0);

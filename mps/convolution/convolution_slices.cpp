@@ -27,8 +27,7 @@ std::int64_t imagesPerSlice(const ConvolutionProblem& problem) {
   if (bytesPerImage == 0) return images;
 
   const std::int64_t weightBytes = problem.weightCount() * static_cast<std::int64_t>(sizeof(float));
-  const std::int64_t wanted =
-      std::max(kLeastBytes, kTimesWeights * weightBytes);
+  const std::int64_t wanted = std::max(kLeastBytes, kTimesWeights * weightBytes);
   const std::int64_t most = std::max<std::int64_t>(1, (wanted + bytesPerImage - 1) / bytesPerImage);
   // Slices of nearly the same size.
   const std::int64_t slices = (images + most - 1) / most;

@@ -23,7 +23,8 @@ void sumRange(const float* arrays, std::int64_t count, std::int64_t elements, st
     const float* at = arrays + begin + static_cast<std::int64_t>(i);
     float* to = result + begin + static_cast<std::int64_t>(i);
     auto sum = lanes.load(d, at);
-    for (std::int64_t array = 1; array < count; ++array) sum = hn::Add(sum, lanes.load(d, at + array * elements));
+    for (std::int64_t array = 1; array < count; ++array)
+      sum = hn::Add(sum, lanes.load(d, at + array * elements));
     if (accumulate) sum = hn::Add(lanes.load(d, to), sum);
     lanes.store(d, sum, to);
   });

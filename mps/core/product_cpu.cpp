@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <map>
 
 #include "mps/core/array_sum.hpp"
@@ -48,8 +49,8 @@ ShapeInMemory describe(std::int64_t matrices, std::int64_t rows, std::int64_t co
 }  // namespace
 
 std::int64_t partsFor(double operations) {
-  return static_cast<std::int64_t>(
-      std::clamp(operations / static_cast<double>(kLeastOperationsOfPart), 1.0, static_cast<double>(kMostParts)));
+  return static_cast<std::int64_t>(std::clamp(operations / static_cast<double>(kLeastOperationsOfPart), 1.0,
+                                              static_cast<double>(kMostParts)));
 }
 
 DividedProduct::DividedProduct(const ProductShape& shape, int threads) : shape_(shape) {
@@ -58,11 +59,16 @@ DividedProduct::DividedProduct(const ProductShape& shape, int threads) : shape_(
   const std::int64_t wanted = partsFor(operations);
   const Blocks matrices = Blocks::of(shape.matrices, wanted, 1, 1);
   const std::int64_t wantedOfMatrix = matrices.size > 1 ? 1 : wanted / matrices.count;
-  const Blocks rows = Blocks::of(shape.rows, wantedOfMatrix, kLeastSide, kVector);
+  // Blocks that are nearly square read least.
+  const double squares =
+      std::sqrt(static_cast<double>(wantedOfMatrix * shape.rows) / static_cast<double>(shape.columns));
+  const Blocks rows = Blocks::of(
+      shape.rows, std::clamp<std::int64_t>(std::llround(squares), 1, wantedOfMatrix), kLeastSide, kVector);
   const Blocks columns = Blocks::of(shape.columns, wantedOfMatrix / rows.count, kLeastSide, kVector);
   const bool isSummable = matrices.size == 1 && !shape.hasBias && (shape.beta == 0 || shape.beta == 1);
   const std::int64_t wantedOfResult = wantedOfMatrix / (rows.count * columns.count);
-  const Blocks interior = Blocks::of(shape.interior, isSummable ? wantedOfResult : 1, kLeastInterior, kVector);
+  const Blocks interior =
+      Blocks::of(shape.interior, isSummable ? wantedOfResult : 1, kLeastInterior, kVector);
   depth_ = interior.count;
 
   const MatrixStrides partial{shape.rows * shape.columns, shape.columns, 1};
@@ -82,12 +88,13 @@ DividedProduct::DividedProduct(const ProductShape& shape, int threads) : shape_(
     for (std::int64_t r = 0; r < shape.rows; r += rows.size)
       for (std::int64_t c = 0; c < shape.columns; c += columns.size)
         for (std::int64_t k = 0; k < shape.interior; k += interior.size)
-          parts_.push_back({primitiveFor(std::min(matrices.size, shape.matrices - n),
-                                         std::min(rows.size, shape.rows - r), std::min(columns.size, shape.columns - c),
-                                         std::min(interior.size, shape.interior - k)),
-                            n * shape.left.matrix + r * shape.left.row + k * shape.left.column,
-                            n * shape.right.matrix + k * shape.right.row + c * shape.right.column, c,
-                            k / interior.size * ofSummand + n * result.matrix + r * result.row + c * result.column});
+          parts_.push_back(
+              {primitiveFor(std::min(matrices.size, shape.matrices - n), std::min(rows.size, shape.rows - r),
+                            std::min(columns.size, shape.columns - c),
+                            std::min(interior.size, shape.interior - k)),
+               n * shape.left.matrix + r * shape.left.row + k * shape.left.column,
+               n * shape.right.matrix + k * shape.right.row + c * shape.right.column, c,
+               k / interior.size * ofSummand + n * result.matrix + r * result.row + c * result.column});
   threads_ = std::min(static_cast<std::size_t>(std::max(1, threads)), parts_.size());
 
   if (depth_ > 1) partialBytes_ = aligned(static_cast<std::size_t>(depth_ * ofSummand) * sizeof(float));
@@ -128,11 +135,13 @@ void DividedProduct::addUp(const mtl::cpu::Stream& stream, const float* partial,
   const std::int64_t grain = kGrain / (shape_.columns * depth_) + 1;
   stream.parallelFor(shape_.matrices * shape_.rows, grain, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t row = begin; row < end; ++row) {
-      float* const to = result + row / shape_.rows * shape_.result.matrix + row % shape_.rows * shape_.result.row;
+      float* const to =
+          result + row / shape_.rows * shape_.result.matrix + row % shape_.rows * shape_.result.row;
       for (std::int64_t column = 0; column < shape_.columns; ++column) {
         float& value = to[column * shape_.result.column];
         float sum = accumulate ? value : 0.0F;
-        for (std::int64_t k = 0; k < depth_; ++k) sum += partial[k * elements + row * shape_.columns + column];
+        for (std::int64_t k = 0; k < depth_; ++k)
+          sum += partial[k * elements + row * shape_.columns + column];
         value = sum;
       }
     }

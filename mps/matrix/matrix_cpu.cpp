@@ -107,7 +107,9 @@ class MatmulPlan final : public Plan {
     result_.store(cpu, operands.destination, operands.scratch);
   }
 
-  [[nodiscard]] std::size_t scratchBytes() const override { return productScratch_ + product_.scratchBytes(); }
+  [[nodiscard]] std::size_t scratchBytes() const override {
+    return productScratch_ + product_.scratchBytes();
+  }
   [[nodiscard]] std::string describe() const override { return product_.implementation(); }
 
  private:

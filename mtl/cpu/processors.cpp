@@ -70,7 +70,8 @@ int threadCountFor(const ThreadLimits& limits) {
 std::optional<int> controlGroupProcessors(std::string_view membership, const std::filesystem::path& root) {
   std::optional<int> least;
   std::istringstream lines{std::string(membership)};
-  for (std::string line; std::getline(lines, line);) {  // ID:CONTROLLERS:PATH, without controllers in version 2
+  for (std::string line;
+       std::getline(lines, line);) {  // ID:CONTROLLERS:PATH, without controllers in version 2
     const auto first = line.find(':');
     const auto second = first == std::string::npos ? first : line.find(':', first + 1);
     if (second == std::string::npos) continue;
@@ -89,10 +90,11 @@ std::optional<int> controlGroupProcessors(std::string_view membership, const std
 }
 
 int defaultThreadCount() {
-  return threadCountFor({.affinity = affinityProcessors(),
-                         .controlGroup = controlGroupProcessors(contentOf("/proc/self/cgroup"), "/sys/fs/cgroup"),
-                         .ompNumThreads = environment("OMP_NUM_THREADS"),
-                         .ompThreadLimit = environment("OMP_THREAD_LIMIT")});
+  return threadCountFor(
+      {.affinity = affinityProcessors(),
+       .controlGroup = controlGroupProcessors(contentOf("/proc/self/cgroup"), "/sys/fs/cgroup"),
+       .ompNumThreads = environment("OMP_NUM_THREADS"),
+       .ompThreadLimit = environment("OMP_THREAD_LIMIT")});
 }
 
 }  // namespace mtl::cpu

@@ -10,9 +10,9 @@ namespace mtl::cpu {
 
 /// What defaultThreadCount() looks at.
 struct ThreadLimits {
-  int affinity = 1;                    ///< processors that the process may run on
-  std::optional<int> controlGroup;     ///< processors' time of its control groups (cgroups), rounded up
-  std::string_view ompNumThreads;      ///< environment variables, empty where they are not set
+  int affinity = 1;                 ///< processors that the process may run on
+  std::optional<int> controlGroup;  ///< processors' time of its control groups (cgroups), rounded up
+  std::string_view ompNumThreads;   ///< environment variables, empty where they are not set
   std::string_view ompThreadLimit;
 };
 

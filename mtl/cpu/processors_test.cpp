@@ -62,7 +62,8 @@ TEST_F(ControlGroups, InAContainerTheRootCounts) {
   EXPECT_EQ(processors("0::/system.slice/docker-7.scope\n"), 2);
 }
 
-int count(int affinity, std::optional<int> controlGroup, const char* numThreads = "", const char* limit = "") {
+int count(int affinity, std::optional<int> controlGroup, const char* numThreads = "",
+          const char* limit = "") {
   return threadCountFor({.affinity = affinity,
                          .controlGroup = controlGroup,
                          .ompNumThreads = numThreads,

@@ -77,14 +77,16 @@ void Stream::parallelFor(std::int64_t count, std::int64_t grain, RangeFunction b
 }
 
 void Stream::forEach(std::int64_t count, int threads, ItemFunction body) const {
-  const auto team = static_cast<std::uint32_t>(std::min<std::int64_t>(std::min(threads, threadCount_), count));
+  const auto team =
+      static_cast<std::uint32_t>(std::min<std::int64_t>(std::min(threads, threadCount_), count));
   if (team > 1 && (!pool_ || pool_->threads() < threadCount_)) {
     pool_.reset();
     pool_ = std::make_unique<ThreadPool>(threadCount_);
   }
   FirstException first;
   for (std::int64_t begin = 0; begin < count; begin += ThreadPool::kMostItems) {
-    const auto items = static_cast<std::uint32_t>(std::min<std::int64_t>(count - begin, ThreadPool::kMostItems));
+    const auto items =
+        static_cast<std::uint32_t>(std::min<std::int64_t>(count - begin, ThreadPool::kMostItems));
     const auto guarded = [&](std::int64_t item, int thread) {
       first.guard([&] { body(begin + item, thread); });
     };

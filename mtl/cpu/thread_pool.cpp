@@ -93,7 +93,8 @@ void ThreadPool::run(std::uint32_t items, std::uint32_t threads, ItemFunction bo
     shares_[thread].loop.notify_one();
   }
   takeItems(loop_, 0);
-  while (const std::uint32_t left = unfinished_.load(std::memory_order_acquire)) waitForChange(unfinished_, left);
+  while (const std::uint32_t left = unfinished_.load(std::memory_order_acquire))
+    waitForChange(unfinished_, left);
 }
 
 void ThreadPool::work(std::uint32_t thread) {
@@ -117,7 +118,8 @@ void ThreadPool::takeItems(std::uint32_t loop, std::uint32_t thread) {
     while (true) {
       const auto [ofLoop, item, end] = Items::of(number);
       if (ofLoop != loop || item == end) break;
-      if (!items.compare_exchange_weak(number, Items{loop, item + 1, end}.number(), std::memory_order_acq_rel))
+      if (!items.compare_exchange_weak(number, Items{loop, item + 1, end}.number(),
+                                       std::memory_order_acq_rel))
         continue;
       body(item, static_cast<int>(thread));
       if (unfinished_.fetch_sub(1, std::memory_order_acq_rel) == 1) unfinished_.notify_one();

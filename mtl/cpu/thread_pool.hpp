@@ -59,7 +59,8 @@ class ThreadPool {
  private:
   struct alignas(64) Share {
     std::atomic<std::uint64_t> items{0};  ///< Items of this thread that nobody has begun
-    std::atomic<std::uint32_t> loop{0};   ///< the newest loop in which the thread takes part; it sleeps on this
+    std::atomic<std::uint32_t> loop{
+        0};  ///< the newest loop in which the thread takes part; it sleeps on this
   };
 
   void work(std::uint32_t thread);

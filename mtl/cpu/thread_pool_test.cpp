@@ -93,7 +93,9 @@ TEST(ThreadPool, ThreadsWithoutWorkSleep) {
   const auto processorTime = [] {
     rusage usage{};
     getrusage(RUSAGE_SELF, &usage);
-    const auto of = [](const timeval& t) { return std::chrono::seconds(t.tv_sec) + std::chrono::microseconds(t.tv_usec); };
+    const auto of = [](const timeval& t) {
+      return std::chrono::seconds(t.tv_sec) + std::chrono::microseconds(t.tv_usec);
+    };
     return of(usage.ru_utime) + of(usage.ru_stime);
   };
   const auto before = processorTime();
