@@ -74,8 +74,8 @@ struct ConvolutionProblem {
   /// Prepare for Operands::accumulate: then a run adds to the destination, or to both parameter gradients,
   /// what it would otherwise store there. Destinations must be float32.
   bool accumulate = false;
-  /// Threads of the device that will run the plan (mtl::Device::threadCount); libraries divide the work when
-  /// a plan is made. 0: OpenMP's default.
+  /// Threads of the device that will run the plan (mtl::Device::threadCount): each that takes part needs scratch memory
+  /// of its own. Results do not depend on it.
   int threadCount = 0;
   /// mtl::Device::name() of that device, for libraries that choose by the GPU. Empty: the current one.
   std::string deviceName;

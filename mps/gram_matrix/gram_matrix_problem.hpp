@@ -34,7 +34,7 @@ struct GramMatrixProblem {
   TensorShape source;
   TensorShape matrix;       ///< images x 1 x C x C
   TensorShape destination;  ///< of a gradient
-  int threadCount = 0;      ///< of a CPU: oneDNN shares its work among them when a plan is made
+  int threadCount = 0;      ///< of a CPU: those that share a product, each with scratch memory of its own
 
   bool operator==(const GramMatrixProblem&) const = default;
   [[nodiscard]] std::size_t hash() const {
