@@ -51,8 +51,8 @@ if(NOT UNMETAL_CUDA STREQUAL "OFF")
   endif()
 endif()
 
-# What every test runs with. Tests run side by side: idle threads that spin would keep others from the processors.
-set(UNMETAL_TEST_ENVIRONMENT "OMP_WAIT_POLICY=passive")
+# Variables that every test runs with.
+set(UNMETAL_TEST_ENVIRONMENT "")
 if(UNMETAL_SANITIZE MATCHES "thread")
   list(APPEND UNMETAL_TEST_ENVIRONMENT "TSAN_OPTIONS=halt_on_error=1:suppressions=${PROJECT_SOURCE_DIR}/cmake/tsan.supp")
 endif()

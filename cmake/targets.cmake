@@ -146,17 +146,12 @@ function(unmetal_configure_library target)
     POSITION_INDEPENDENT_CODE ON)
   target_compile_features(${target} PUBLIC cxx_std_20)
   target_sources(${target} PUBLIC FILE_SET HEADERS BASE_DIRS "${PROJECT_SOURCE_DIR}")
+  # gomp: the OpenMP of oneDNN, which is told to start no threads.
   target_link_libraries(${target} PRIVATE OneDNN::OneDNN hwy::hwy Threads::Threads
                         $<BUILD_INTERFACE:nlohmann_json::nlohmann_json> gomp)
   if(NOT UNMETAL_SANITIZE)
     # A shared library that lacks a symbol is found when it is linked, not when it is loaded.
     target_link_options(${target} PRIVATE LINKER:--no-undefined)
-  endif()
-  # oneDNN brings GCC's OpenMP run time (libgomp) into every process, and we tell it the number of threads. GCC's code
-  # shares its pool; clang's pragmas would bring a second one (libomp), so that its builds use std::thread. So do
-  # those of the thread sanitizer, which does not see into either.
-  if(NOT UNMETAL_SANITIZE MATCHES "thread")
-    target_compile_options(${target} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fopenmp>)
   endif()
   if(UNMETAL_HAS_CUDA)
     target_link_libraries(${target} PRIVATE $<LINK_ONLY:CUDA::cudart_static>)
@@ -220,9 +215,9 @@ function(unmetal_tests name)
     foreach(part RANGE 1 ${parts})
       math(EXPR index "${part} - 1")
       add_test(NAME ${name}.${part} COMMAND ${name} ${filter})
+      set(environment ${UNMETAL_TEST_ENVIRONMENT} "GTEST_TOTAL_SHARDS=${parts}" "GTEST_SHARD_INDEX=${index}")
       set_tests_properties(${name}.${part} PROPERTIES
-        TIMEOUT ${seconds} LABELS "${ARG_LABELS}" COST ${parts}
-        ENVIRONMENT "${UNMETAL_TEST_ENVIRONMENT};GTEST_TOTAL_SHARDS=${parts};GTEST_SHARD_INDEX=${index}")
+        TIMEOUT ${seconds} LABELS "${ARG_LABELS}" COST ${parts} ENVIRONMENT "${environment}")
     endforeach()
   else()
     gtest_discover_tests(${name}
