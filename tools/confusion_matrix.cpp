@@ -1,12 +1,11 @@
 #include "tools/confusion_matrix.hpp"
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
 #include <numeric>
 #include <stdexcept>
 #include <utility>
 
+#include "tools/fixed_point.hpp"
 #include "tools/text.hpp"
 
 namespace unmetal {
@@ -30,10 +29,7 @@ std::string alignLeft(const std::string& text, std::size_t width) {
 
 std::string percentOf(std::uint64_t part, std::uint64_t whole) {
   if (whole == 0) return "-";
-  std::array<char, 16> text{};
-  std::snprintf(text.data(), text.size(), "%.1f",
-                100.0 * static_cast<double>(part) / static_cast<double>(whole));
-  return text.data();
+  return formatFixed(100.0 * static_cast<double>(part) / static_cast<double>(whole), 1);
 }
 
 }  // namespace

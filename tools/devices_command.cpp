@@ -3,6 +3,7 @@
 #include <iostream>
 #include <string>
 
+#include "mps/core/text_stream.hpp"
 #include "mtl/device.hpp"
 #include "mtl/error.hpp"
 #include "tools/commands.hpp"
@@ -12,11 +13,13 @@ namespace {
 
 void printDevice(const mtl::Device& device) {
   constexpr double gibibyte = 1U << 30U;
-  std::cout << std::left << std::setw(8) << device.name() << "  " << device.description() << ", ";
+  mps::detail::TextStream line;
+  line << std::left << std::setw(8) << device.name() << "  " << device.description() << ", ";
   if (device.kind() == mtl::DeviceKind::CPU)
-    std::cout << device.threadCount() << (device.threadCount() == 1 ? " thread, " : " threads, ");
-  std::cout << std::fixed << std::setprecision(1)
-            << static_cast<double>(device.recommendedMaxWorkingSetSize()) / gibibyte << " GiB\n";
+    line << device.threadCount() << (device.threadCount() == 1 ? " thread, " : " threads, ");
+  line << std::fixed << std::setprecision(1)
+       << static_cast<double>(device.recommendedMaxWorkingSetSize()) / gibibyte << " GiB\n";
+  std::cout << line.str();
   for (const std::string& sentence : device.missingLibraries()) std::cout << "          " << sentence << "\n";
 }
 

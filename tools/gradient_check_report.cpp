@@ -4,12 +4,13 @@
 #include <iomanip>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <sstream>
+
+#include "mps/core/text_stream.hpp"
 
 namespace unmetal {
 
 std::string gradientCheckLine(const std::string& network, const mps::GradientCheckRow& row) {
-  std::ostringstream line;
+  mps::detail::TextStream line;
   line << std::left << std::setw(9) << network << ' ' << std::setw(46) << row.node << ' ' << std::setw(15)
        << row.tensor << std::right << std::setw(8) << row.elements << " elements  worst " << std::setw(9)
        << std::setprecision(3) << row.worst;

@@ -6,6 +6,11 @@
 #include <string>
 #include <vector>
 
+#include "mps/conform/bench_report.hpp"
+#include "mps/conform/conform_report.hpp"
+#include "mps/core/digit_groups.hpp"
+#include "tools/gradient_check_report.hpp"
+
 namespace unmetal::program_test {
 namespace {
 
@@ -112,6 +117,30 @@ TEST(Program, DevicesBeginWithTheCpu) {
   EXPECT_TRUE(devices.out.starts_with("cpu ")) << devices.out;
   EXPECT_NE(devices.out.find(" thread"), std::string::npos) << devices.out;
   EXPECT_NE(devices.out.find(" GiB"), std::string::npos) << devices.out;
+}
+
+TEST(Program, WhatItPrintsDoesNotFollowTheLocale) {
+  const auto lines = [] {
+    mps::detail::ConformRow conform;
+    conform.cases = 1234;
+    conform.elements = 1234567;
+    conform.worst = 1234.5;
+    mps::detail::BenchRow bench;
+    bench.batch = 1234;
+    bench.milliseconds = 12345.678;
+    bench.bytes = bench.flops = 1e12;
+    bench.peakBytes = 1'234'567'890;
+    mps::detail::MachineFigures machine;
+    machine.copyGBps = 12345.6;
+    mps::GradientCheckRow check;
+    check.elements = 1234567;
+    check.worst = 1234.5;
+    return mps::detail::conformLine(conform) + mps::detail::benchLine(bench) +
+           mps::detail::machineLine(machine) + gradientCheckLine("lenet", check) + runWith({"devices"}).out;
+  };
+  const std::string before = lines();
+  const mps::test::DigitGroups groups;
+  EXPECT_EQ(lines(), before);
 }
 
 }  // namespace

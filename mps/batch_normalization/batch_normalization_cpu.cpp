@@ -4,13 +4,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <sstream>
 #include <string>
 #include <type_traits>
 
 #include "mps/batch_normalization/batch_normalization_problem.hpp"
 #include "mps/core/channel_layout.hpp"
 #include "mps/core/highway_targets.hpp"
+#include "mps/core/text_stream.hpp"
 #include "mps/core/tile_io.hpp"
 
 #undef HWY_TARGET_INCLUDE
@@ -610,7 +610,7 @@ constexpr std::array<Implementation<BatchNormalizationProblem>, 1> kImplementati
 
 std::string BatchNormalizationProblem::describe() const {
   constexpr std::array<const char*, 4> names{"statistics", "forward", "statistics gradient", "gradient"};
-  std::ostringstream text;
+  TextStream text;
   text << "batch normalization " << names[static_cast<std::size_t>(operation)];
   if (hasConstantStatistics) text << " with constant statistics";
   if (neuron.neuronType() != CNNNeuronType::None) text << ", " << neuron.describe();

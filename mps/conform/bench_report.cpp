@@ -2,7 +2,8 @@
 
 #include <iomanip>
 #include <nlohmann/json.hpp>
-#include <sstream>
+
+#include "mps/core/text_stream.hpp"
 
 namespace mps::detail {
 namespace {
@@ -29,7 +30,7 @@ nlohmann::ordered_json rowObject(const BenchRow& row) {
 }  // namespace
 
 std::string machineLine(const MachineFigures& machine) {
-  std::ostringstream line;
+  TextStream line;
   line << std::fixed << std::setprecision(1) << machine.device << ", " << machine.name << ", "
        << machine.threads << (machine.threads == 1 ? " thread" : " threads") << ": copy " << machine.copyGBps
        << " GB/s";
@@ -38,7 +39,7 @@ std::string machineLine(const MachineFigures& machine) {
 }
 
 std::string benchLine(const BenchRow& row) {
-  std::ostringstream line;
+  TextStream line;
   line << std::left << std::setw(34) << row.kernel << ' ' << std::setw(8) << row.direction << ' '
        << std::setw(7) << row.format << ' ' << std::setw(30) << row.shape << std::right << " batch"
        << std::setw(5) << row.batch << std::fixed << std::setprecision(3) << std::setw(10) << row.milliseconds

@@ -4,10 +4,10 @@
 #include <array>
 #include <cmath>
 #include <optional>
-#include <sstream>
 #include <unordered_set>
 
 #include "mps/conform/tolerance.hpp"
+#include "mps/core/text_stream.hpp"
 
 namespace mps::detail {
 namespace {
@@ -102,7 +102,7 @@ DerivativeComparison compareDerivative(const ReferenceTensor& gradient, const st
     const double relative = error == 0 ? 0 : error / scale;
     if (!(relative <= comparison.worst)) comparison.worst = relative;
     if (relative <= kDerivativeTolerance || !comparison.report.empty()) continue;
-    std::ostringstream text;
+    TextStream text;
     text.precision(9);
     text << "  " << describeElement(gradient, *i) << ": the gradient is " << expected
          << ", central differences give " << *found << '\n';

@@ -5,10 +5,10 @@
 #include <cstring>
 #include <limits>
 #include <random>
-#include <sstream>
 
 #include "mps/core/error.hpp"
 #include "mps/core/float16.hpp"
+#include "mps/core/text_stream.hpp"
 
 namespace mps::detail {
 namespace {
@@ -63,7 +63,7 @@ std::string describeMismatch(const ReferenceTensor& expected, std::size_t i, dou
   rest /= expected.channels;
   const std::int64_t x = rest % expected.width;
   rest /= expected.width;
-  std::ostringstream text;
+  TextStream text;
   text.precision(9);
   text << "  image " << rest / expected.height << ", y " << rest % expected.height << ", x " << x
        << ", channel " << channel << ": found " << found << ", expected " << expected.values[i] << ", error "

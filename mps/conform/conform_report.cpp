@@ -4,12 +4,13 @@
 #include <iomanip>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <sstream>
+
+#include "mps/core/text_stream.hpp"
 
 namespace mps::detail {
 
 std::string conformLine(const ConformRow& row) {
-  std::ostringstream line;
+  TextStream line;
   line << std::left << std::setw(36) << row.key.kernel << ' ' << std::setw(8) << name(row.key.direction)
        << ' ' << std::setw(7) << mps::name(row.key.format) << ' ' << std::setw(14) << row.key.implementation
        << ' ' << std::setw(7) << name(row.key.tier) << std::right << std::setw(6) << row.cases << " cases"

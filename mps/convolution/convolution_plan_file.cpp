@@ -5,10 +5,10 @@
 #include <iomanip>
 #include <mutex>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <utility>
 
 #include "mps/core/error.hpp"
+#include "mps/core/text_stream.hpp"
 #include "mps/weights/input_file.hpp"
 
 namespace mps::detail {
@@ -84,7 +84,7 @@ std::string ConvolutionPlanFile::text() const {
 std::string ConvolutionPlanFile::title() const {
   std::uint64_t hash = 0xcbf29ce484222325ULL;  // FNV-1a
   for (const char c : text()) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
-  std::ostringstream words;
+  TextStream words;
   words << std::filesystem::path(name).filename().string() << ' ' << std::hex << std::setfill('0')
         << std::setw(16) << hash;
   return words.str();

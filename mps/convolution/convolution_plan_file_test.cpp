@@ -13,6 +13,7 @@
 #include <variant>
 
 #include "mps/convolution/convolution_cases.hpp"
+#include "mps/core/digit_groups.hpp"
 #include "mps/core/error.hpp"
 #include "mps/weights/atomic_file.hpp"
 #include "mps/weights/test_folder.hpp"
@@ -129,6 +130,16 @@ TEST(ConvolutionPlanFile, ItsTitleChangesWithNameAndContent) {
   other = file;
   other.name = "plans2.json";
   EXPECT_NE(other.title(), file.title());
+}
+
+TEST(ConvolutionPlanFile, ItsTitleAndTextDoNotFollowTheLocale) {
+  const ConvolutionPlanFile file = threePlans();
+  const std::string title = file.title();
+  const std::string text = file.text();
+  const test::DigitGroups groups;
+  EXPECT_EQ(file.title(), title);
+  EXPECT_EQ(file.text(), text);
+  EXPECT_EQ(ConvolutionPlanFile::parse(text, "plans.json").title(), title);
 }
 
 TEST(ConvolutionPlanFile, IsReadFromAFile) {

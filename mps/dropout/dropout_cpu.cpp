@@ -3,11 +3,11 @@
 #include <cmath>
 #include <memory>
 #include <numeric>
-#include <sstream>
 #include <string>
 
 #include "mps/core/highway_targets.hpp"
 #include "mps/core/philox.hpp"
+#include "mps/core/text_stream.hpp"
 #include "mps/core/tile_io.hpp"
 #include "mps/dropout/dropout_problem.hpp"
 
@@ -304,7 +304,7 @@ constexpr std::array<Implementation<DropoutProblem>, 1> kImplementations{{{"tile
 }  // namespace
 
 std::string DropoutProblem::describe() const {
-  std::ostringstream text;
+  TextStream text;
   text << (direction == DropoutDirection::Forward ? "dropout" : "dropout gradient") << ", keep "
        << keepProbability << ", seed " << seed << ", mask " << maskHeight << "x" << maskWidth << "x"
        << maskChannels << " strides " << maskStrideX << "," << maskStrideY << "," << maskStrideChannel

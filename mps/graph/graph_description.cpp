@@ -1,11 +1,11 @@
 #include <algorithm>
 #include <ostream>
-#include <sstream>
 #include <vector>
 
 #include "mps/arithmetic/arithmetic.hpp"
 #include "mps/concatenation/concatenation.hpp"
 #include "mps/core/cnn_gradient_kernel.hpp"
+#include "mps/core/text_stream.hpp"
 #include "mps/graph/graph_executor.hpp"
 #include "mps/graph/graph_program.hpp"
 #include "mps/graph/nn_graph.hpp"
@@ -86,7 +86,7 @@ std::string escaped(const std::string& text) {
 std::string NNGraph::debugDescription() const {
   const GraphProgram& program = *program_;
   const GraphLayout* layout = executor_->lastLayout();
-  std::ostringstream out;
+  detail::TextStream out;
   out << describe() << " on " << device()->name() << ": " << program.steps.size() << " steps";
   if (layout != nullptr)
     out << ", batch of " << layout->count << ", " << layout->plan.peakBytes << " bytes of temporary images";
@@ -110,7 +110,8 @@ std::string NNGraph::debugDescription() const {
   return out.str();
 }
 
-void NNGraph::writeDot(std::ostream& out, GraphPart part) const {
+void NNGraph::writeDot(std::ostream& stream, GraphPart part) const {
+  detail::TextStream out;  // whose numbers are not those of the stream's locale
   const GraphProgram& program = *program_;
   std::vector<bool> isDrawn(program.steps.size(), true);
   if (part == GraphPart::Forward) isDrawn = forwardSteps(program);
@@ -137,6 +138,7 @@ void NNGraph::writeDot(std::ostream& out, GraphPart part) const {
     if (step.forward != nowhere) out << "  step" << step.forward << " -> step" << s << " [style=dotted];\n";
   }
   out << "}\n";
+  stream << out.str();
 }
 
 }  // namespace mps

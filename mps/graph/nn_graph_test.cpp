@@ -11,6 +11,7 @@
 #include "mps/batch_normalization/batch_normalization_fixed_source.hpp"
 #include "mps/batch_normalization/batch_normalization_node.hpp"
 #include "mps/convolution/convolution_fixed_weights.hpp"
+#include "mps/core/digit_groups.hpp"
 #include "mps/core/error.hpp"
 #include "mps/core/test_images.hpp"
 #include "mps/graph/test_network.hpp"
@@ -487,6 +488,28 @@ TEST(NNGraph, WriteDotDrawsTheForwardPartAlone) {
     EXPECT_THAT(out.str(), HasSubstr(name));
   EXPECT_THAT(out.str(), Not(HasSubstr("Gradient")));
   EXPECT_THAT(out.str(), Not(HasSubstr("dotted")));
+}
+
+TEST(NNGraph, DescriptionsDoNotFollowTheLocale) {
+  // More than a thousand images, so that even their numbers would have groups of digits.
+  auto node = CNNPoolingMaxNode::create(NNImageNode::create(), 1, 1);
+  for (int i = 0; i < 1100; ++i) node = CNNPoolingMaxNode::create(node->resultImage(), 1, 1);
+  const auto graph = NNGraph::create(device(), node->resultImage());
+  const auto commandBuffer = device()->newCommandQueue()->commandBuffer();
+  static_cast<void>(graph->encodeBatch(
+      commandBuffer, {ImageBatch::create(device(), {ImageFeatureChannelFormat::Float32, 50, 50, 4}, 1)}));
+  commandBuffer->commit();
+  commandBuffer->throwIfFailed();
+  const auto dot = [&] {
+    std::ostringstream out;
+    graph->writeDot(out);
+    return out.str();
+  };
+  const std::string description = graph->debugDescription();
+  const std::string drawing = dot();
+  const test::DigitGroups groups;
+  EXPECT_EQ(graph->debugDescription(), description);
+  EXPECT_EQ(dot(), drawing);
 }
 
 TEST(NNGraph, ACopyOnAnotherDeviceComputesTheSame) {

@@ -5,12 +5,12 @@
 #include <cstdint>
 #include <memory>
 #include <numeric>
-#include <sstream>
 #include <string>
 #include <type_traits>
 
 #include "mps/core/channel_layout.hpp"
 #include "mps/core/highway_targets.hpp"
+#include "mps/core/text_stream.hpp"
 #include "mps/core/tile_io.hpp"
 #include "mps/instance_normalization/instance_normalization_channels.hpp"
 #include "mps/instance_normalization/instance_normalization_problem.hpp"
@@ -549,7 +549,7 @@ constexpr std::array<Implementation<InstanceNormalizationProblem>, 1> kImplement
 
 std::string InstanceNormalizationProblem::describe() const {
   const bool isForward = operation == Operation::Forward;
-  std::ostringstream text;
+  TextStream text;
   if (groups == source.channels)
     text << "instance normalization " << (isForward ? "forward" : "gradient");
   else

@@ -1,11 +1,11 @@
 #include <algorithm>
 #include <memory>
-#include <sstream>
 #include <string>
 
 #include "mps/core/onednn_plan_cpu.hpp"
 #include "mps/core/product_cpu.hpp"
 #include "mps/core/storage.hpp"
+#include "mps/core/text_stream.hpp"
 #include "mps/matrix/matrix_problem.hpp"
 #include "mps/matrix/matrix_vector_cpu.hpp"
 #include "mtl/cpu/stream.hpp"
@@ -186,7 +186,7 @@ std::span<const Implementation<MatrixMultiplicationProblem>> matrixMultiplicatio
 }
 
 std::string MatrixMultiplicationProblem::describe() const {
-  std::ostringstream text;
+  TextStream text;
   text << alpha << " A" << (transposeLeft ? "^T" : "") << " B" << (transposeRight ? "^T" : "") << " + "
        << beta << " C, A " << left.describe() << ", B " << right.describe() << ", C " << result.describe();
   return text.str();

@@ -4,8 +4,9 @@
 #include <cmath>
 #include <limits>
 #include <numbers>
-#include <sstream>
 #include <string>
+
+#include "mps/core/text_stream.hpp"
 
 namespace mps::detail {
 namespace {
@@ -76,7 +77,7 @@ void seedMTGP32(std::uint32_t seed, std::span<std::uint32_t, kMTGP32StateWords> 
 
 std::string MatrixRandomProblem::describe() const {
   constexpr const char* kNames[] = {"words", "unit interval", "uniform", "normal"};
-  std::ostringstream text;
+  TextStream text;
   text << (generator == RandomGenerator::Philox ? "Philox " : "MTGP32 ")
        << kNames[static_cast<std::size_t>(numbers)];
   if (numbers == RandomNumbers::Normal) text << " " << mean << " " << standardDeviation << " bounds";

@@ -1,6 +1,6 @@
 #include "mps/normalization/normalization_problem.hpp"
 
-#include <sstream>
+#include "mps/core/text_stream.hpp"
 
 namespace mps::detail {
 namespace {
@@ -20,7 +20,7 @@ const char* name(NormalizationKind kind) {
 }  // namespace
 
 std::string NormalizationProblem::describe() const {
-  std::ostringstream text;
+  TextStream text;
   text << name(kind) << (isGradient() ? ", gradient" : "") << ", alpha " << alpha << " beta " << beta
        << " delta " << delta;
   if (kind == NormalizationKind::LocalContrast) text << " p0 " << p0 << " pm " << pm << " ps " << ps;
