@@ -11,21 +11,24 @@ namespace mps {
 
 /// Writes a file that appears under its name whole or not at all.
 ///
-/// The bytes go to `<name>.partial-<process id>` in the same folder; commit() brings them to the disk and
-/// renames the partial file over `name`. Until then, and after any failure, a file that was there before
-/// stays byte for byte as it was; the partial file is removed by the destructor. Partial files of the same
-/// name whose process is gone (it was killed) are removed by the constructor. One writer of one name at a
-/// time.
+/// The bytes go to a file of the same folder that has no name where the file system can do that, and else is called
+/// `<name>.partial-<16 random digits>`; commit() brings them to the disk, gives them such a name and renames that to
+/// `name`. Until then, and after any failure, a file that was there before stays byte for byte as it was; the
+/// destructor removes what is not committed. A partial file is made anew, never through a link or an old file of that
+/// name, and locked (flock) while it is written.
 ///
 /// A symbolic link is followed: the file that it points to is replaced. A name that is a device or a pipe
-/// (/dev/stdout) cannot be replaced and is written directly.
+/// (/dev/stdout) cannot be replaced and is written directly. Of several writers of one name the last one to commit
+/// wins.
 ///
 /// Every member function throws mps::Error, one sentence with the name and the trouble, for example
 /// "cannot write run/checkpoint.safetensors: No space left on device".
 class AtomicFile {
  public:
-  /// Opens the partial file. Throws when the folder is missing or not writable, or `path` is a folder.
-  explicit AtomicFile(const std::filesystem::path& path);
+  /// Opens the partial file and removes those of the same name that killed processes have left. Throws when the folder
+  /// is missing or not writable, or `path` is a folder.
+  /// @param mayHaveNoName false: it has a name from the beginning, as where the file system wants one
+  explicit AtomicFile(const std::filesystem::path& path, bool mayHaveNoName = true);
   /// Removes the partial file unless commit() has succeeded.
   ~AtomicFile();
   AtomicFile(const AtomicFile&) = delete;
@@ -40,15 +43,22 @@ class AtomicFile {
   /// Makes the file visible under its name. Nothing may be written afterwards.
   void commit();
 
+  /// Removes what killed processes have left of files of this name: every `<name>.partial-<letters and digits>` that
+  /// nobody has locked. Nothing is thrown.
+  static void removeAbandoned(const std::filesystem::path& path);
+
  private:
-  void openPartialFile();
-  void removeAbandonedPartialFiles() const;
+  void openPartialFile(bool mayHaveNoName);
+  bool openWithoutName();
+  bool openWithName();
+  void giveName();
   void close() noexcept;
   [[noreturn]] void fail(int errorNumber) const;
 
   std::string shownName_;
   std::filesystem::path path_;
-  std::filesystem::path partialPath_;  // empty when the file is written directly
+  std::filesystem::path partialPath_;  // empty while the file has no name
+  bool isDirect_ = false;              // written under its own name
   int descriptor_ = -1;
   std::uint64_t written_ = 0;
   std::uint64_t reserved_ = 0;
