@@ -1,11 +1,14 @@
+#include <algorithm>
 #include <csetjmp>
 #include <cstdio>
+#include <string_view>
 
 #include <jpeglib.h>
 
 #include <jerror.h>  // whose numbers depend on what the other defines
 
 #include "mps/core/error.hpp"
+#include "tools/orientation.hpp"
 #include "tools/picture.hpp"
 
 namespace unmetal {
@@ -13,6 +16,7 @@ namespace {
 
 /// A progressive file may refine the same pixels again and again: a few bytes that take minutes.
 constexpr int mostScans = 200;
+constexpr int exifMarker = JPEG_APP0 + 1;
 
 /// libjpeg reports errors by a jump. The functions that are jumped out of hold nothing that needs a destructor.
 class JpegReader {
@@ -35,6 +39,8 @@ class JpegReader {
     if (setjmp(escape_) != 0) return false;
     ::jpeg_mem_src(&info_, reinterpret_cast<const unsigned char*>(file.data()),
                    static_cast<unsigned long>(file.size()));
+    constexpr unsigned wholeMarker = 0xFFFF;
+    ::jpeg_save_markers(&info_, exifMarker, wholeMarker);
     ::jpeg_read_header(&info_, TRUE);
     if (info_.jpeg_color_space == JCS_GRAYSCALE)
       info_.out_color_space = JCS_GRAYSCALE;
@@ -62,6 +68,18 @@ class JpegReader {
   [[nodiscard]] std::size_t channels() const { return static_cast<std::size_t>(info_.output_components); }
   /// Adobe's programs store the paper that is left, not the ink.
   [[nodiscard]] bool isInverted() const { return info_.saw_Adobe_marker != 0; }
+  /// 1 to 8, see upright().
+  [[nodiscard]] int orientation() const {
+    constexpr std::string_view title("Exif\0\0", 6);
+    for (jpeg_saved_marker_ptr marker = info_.marker_list; marker != nullptr; marker = marker->next) {
+      const std::span content(marker->data, marker->data_length);
+      if (marker->marker != exifMarker || content.size() < title.size()) continue;
+      if (std::ranges::equal(content.first(title.size()), title, {}, {},
+                             [](char c) { return static_cast<JOCTET>(c); }))
+        return orientationOf(std::as_bytes(content.subspan(title.size())));
+    }
+    return 1;
+  }
   [[nodiscard]] const char* message() const { return message_; }
 
  private:
@@ -117,12 +135,14 @@ Picture parseJpeg(std::span<const std::byte> file, const std::string& name) {
   JpegReader reader;
   const auto failure = [&] { return mps::Error(name + " is not a valid JPEG picture: " + reader.message()); };
   if (!reader.readHeader(file)) throw failure();
+  const int orientation = reader.orientation();  // before libjpeg lets go of it with the last row
   detail::checkPictureSize(name, reader.width(), reader.height(), file.size());
   std::vector<std::uint8_t> pixels(reader.height() * reader.width() * reader.channels());
   if (!reader.readPixels(pixels.data())) throw failure();
   const bool isPrint = reader.channels() == 4;
   if (isPrint) pixels = withoutInks(pixels, reader.isInverted());
-  return {reader.height(), reader.width(), isPrint ? 3 : reader.channels(), std::move(pixels)};
+  return upright({reader.height(), reader.width(), isPrint ? 3 : reader.channels(), std::move(pixels)},
+                 orientation);
 }
 
 }  // namespace unmetal

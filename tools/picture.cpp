@@ -7,6 +7,7 @@
 
 #include "mps/core/error.hpp"
 #include "mps/weights/input_file.hpp"
+#include "tools/orientation.hpp"
 
 namespace unmetal {
 namespace {
@@ -141,7 +142,7 @@ Picture parsePng(std::span<const std::byte> file, const std::string& name) {
   std::vector<std::uint8_t> pixels(PNG_IMAGE_SIZE(*image.get()));
   if (!::png_image_finish_read(image.get(), nullptr, pixels.data(), 0, nullptr)) throw fail();
   if (hasOpacity) pixels = onBlack(pixels, channels);
-  return {image->height, image->width, channels, std::move(pixels)};
+  return upright({image->height, image->width, channels, std::move(pixels)}, orientationOf(exifOfPng(file)));
 }
 
 Picture parsePicture(std::span<const std::byte> file, const std::string& name) {

@@ -23,14 +23,14 @@ inline constexpr std::uint64_t mostPicturePixels = std::uint64_t{1} << 26;
 /// a bit at least for 64 pixels, unless it is coded arithmetically, of which kind almost empty ones are refused.
 inline constexpr std::uint64_t mostPixelsPerByte = 8256;
 
-/// Decodes a PNG file of any kind: grey, colour or palette, 1 to 16 bits, interlaced or not. Transparent
-/// parts are mixed with black, the background of MNIST and its successors. The size in the header is looked
-/// at before memory is taken. Throws mps::Error with one sentence that begins with `name` when the file is no
+/// Decodes a PNG file of any kind: grey, colour or palette, 1 to 16 bits, interlaced or not, turned as its EXIF data
+/// say. Transparent parts are mixed with black, the background of MNIST and its successors. The size in the header is
+/// looked at before memory is taken. Throws mps::Error with one sentence that begins with `name` when the file is no
 /// PNG, damaged, cut off or larger than mostPicturePixels, or than its bytes can hold (mostPixelsPerByte).
 Picture parsePng(std::span<const std::byte> file, const std::string& name);
 
 /// Decodes a JPEG file of 8 bits: grey, colour (YCbCr, RGB) or print (CMYK, YCCK, mixed as if inks were perfect),
-/// baseline or progressive. Throws mps::Error as parsePng() does; data that ends early counts as damaged.
+/// baseline or progressive, turned as EXIF data say. Throws mps::Error as parsePng() does; data that ends early counts as damaged.
 Picture parseJpeg(std::span<const std::byte> file, const std::string& name);
 
 /// A PNG or JPEG file, told apart by its first bytes. Throws mps::Error as these do, and when it is neither.

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "mps/weights/crc32.hpp"
 #include "tools/picture.hpp"
 
 /// Picture files for tests.
@@ -102,6 +103,42 @@ inline std::string jpegOf(std::size_t height, std::size_t width, std::span<const
   std::string file(reinterpret_cast<const char*>(memory), size);
   std::free(memory);
   return file;
+}
+
+/// EXIF data with an orientation: a TIFF header and a directory with one entry.
+inline std::string exifOf(int orientation, bool isBigEndian) {
+  std::string text = isBigEndian ? "MM" : "II";
+  const auto append = [&](std::uint32_t number, int bytes) {
+    for (int i = 0; i < bytes; ++i)
+      text += static_cast<char>(number >> (8 * (isBigEndian ? bytes - 1 - i : i)) & 0xFFU);
+  };
+  append(42, 2);
+  append(8, 4);      // where the directory is
+  append(1, 2);      // its entries
+  append(0x112, 2);  // the tag of the orientation
+  append(3, 2);      // of 16 bits
+  append(1, 4);      // one
+  append(static_cast<std::uint32_t>(orientation), 2);
+  append(0, 2);
+  append(0, 4);  // no other directory
+  return text;
+}
+
+/// A JPEG or PNG file with EXIF data behind its beginning.
+inline std::string withExif(const std::string& file, const std::string& exif) {
+  const auto bigEndian = [](std::size_t number, int bytes) {
+    std::string text;
+    for (int i = bytes; i-- > 0;) text += static_cast<char>(number >> (8 * i) & 0xFFU);
+    return text;
+  };
+  if (file.starts_with("\xFF\xD8")) {
+    const std::string content = std::string("Exif\0\0", 6) + exif;
+    return file.substr(0, 2) + "\xFF\xE1" + bigEndian(content.size() + 2, 2) + content + file.substr(2);
+  }
+  constexpr std::size_t beginning = 8 + 12 + 13;  // the signature and the first chunk
+  const std::string content = "eXIf" + exif;
+  return file.substr(0, beginning) + bigEndian(exif.size(), 4) + content +
+         bigEndian(mps::crc32(std::as_bytes(std::span(content))), 4) + file.substr(beginning);
 }
 
 }  // namespace unmetal::testing
