@@ -10,6 +10,7 @@
 #include "mtl/command_test_tools.hpp"
 #include "mtl/device.hpp"
 #include "mtl/error.hpp"
+#include "mtl/worker.hpp"
 
 /// The threads of devices and queues: when they begin, and what happens where they cannot run.
 namespace mtl::threads_test {
@@ -80,6 +81,34 @@ TEST(Threads, AQueueBeginsItsHandlerThreadWithTheFirstHandler) {
   EXPECT_EQ(handled, 2);
   EXPECT_EQ(buffer->error(), std::nullopt);
   buffer = queue->commandBuffer();  // the queue allows one at a time
+}
+
+/// Bytes of the calling thread's stack.
+std::size_t stackOfThisThread() {
+  pthread_attr_t attributes;
+  std::size_t bytes = 0;
+  if (pthread_getattr_np(pthread_self(), &attributes) != 0) return 0;
+  pthread_attr_getstacksize(&attributes, &bytes);
+  pthread_attr_destroy(&attributes);
+  return bytes;
+}
+
+TEST(Threads, TheirStacksDoNotFollowASmallLimit) {
+  pthread_attr_t before;
+  pthread_getattr_default_np(&before);
+  pthread_attr_t small = before;
+  ASSERT_EQ(pthread_attr_setstacksize(&small, std::size_t{64} << 10U), 0);
+  ASSERT_EQ(pthread_setattr_default_np(&small), 0);
+  const auto buffer = newCPUDevice(1)->newCommandQueue()->commandBuffer();
+  std::size_t ofCommand = 0;
+  std::size_t ofHandler = 0;
+  buffer->append(testing::call([&] { ofCommand = stackOfThisThread(); }));
+  buffer->addCompletedHandler([&](CommandBuffer&) { ofHandler = stackOfThisThread(); });
+  buffer->commit();
+  buffer->waitUntilCompleted();
+  pthread_setattr_default_np(&before);
+  EXPECT_GE(ofCommand, Worker::leastStackBytes);
+  EXPECT_GE(ofHandler, Worker::leastStackBytes);
 }
 
 /// The exit code of a child process that calls the function; it must return within a minute.

@@ -2,7 +2,10 @@
 
 #include <charconv>
 #include <chrono>
+#include <cmath>
 #include <cstring>
+#include <span>
+#include <string_view>
 
 #include "mps/core/error.hpp"
 #include "mtl/command_buffer.hpp"
@@ -14,6 +17,8 @@ namespace {
 constexpr const char* format = "unmetal checkpoint 1";
 constexpr const char* settingPrefix = "setting.";
 constexpr const char* plansName = "plans";
+constexpr const char* arithmeticName = "arithmetic";
+constexpr const char* augmentationName = "augment";
 constexpr const char* picturesName = "pictures";
 constexpr const char* validationName = "validation";
 constexpr const char* countersName = "random.counters";
@@ -34,6 +39,29 @@ std::string textOf(float value) {
   char text[32];
   const auto result = std::to_chars(std::begin(text), std::end(text), value);
   return {text, result.ptr};
+}
+
+/// Whether a tensor is a mean of squares, which is not negative.
+bool holdsSquares(std::string_view name) {
+  return name.ends_with(".velocity") || name.ends_with(".maximumVelocity") ||
+         name.ends_with(".sumOfSquares") || name.ends_with(".running_var");
+}
+
+/// Why nothing can be computed from a tensor, e.g. `its tensor "conv1.weight" is not finite`; nothing when all is well.
+std::optional<std::string> troubleOf(std::string_view name, mps::DataType type,
+                                     std::span<const std::byte> bytes) {
+  if (type != mps::DataType::Float32) return std::nullopt;
+  const auto sentence = [&](const char* trouble) {
+    return "its tensor \"" + std::string(name) + "\" is " + trouble;
+  };
+  const bool isOfSquares = holdsSquares(name);
+  for (std::size_t at = 0; at + sizeof(float) <= bytes.size(); at += sizeof(float)) {
+    float value = 0;
+    std::memcpy(&value, &bytes[at], sizeof value);
+    if (!std::isfinite(value)) return sentence("not finite");
+    if (isOfSquares && value < 0) return sentence("negative");
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -84,6 +112,10 @@ std::uint64_t Checkpoint::sizeOf(const Network& network) {
 }
 
 void Checkpoint::write(const std::filesystem::path& path) const {
+  for (const Tensor& tensor : tensors_)
+    if (const auto trouble = troubleOf(tensor.name, tensor.type, tensor.bytes))
+      throw mps::Error("the training has failed before " + path.string() + " was written: " + *trouble +
+                       "; give a smaller --lr");
   std::vector<mps::SafetensorsTensor> tensors;
   for (const Tensor& tensor : tensors_)
     tensors.push_back({tensor.name, tensor.type, tensor.shape, tensor.bytes});
@@ -113,6 +145,22 @@ const std::string& CheckpointFile::setting(const std::string& name) const {
 std::string CheckpointFile::plans() const {
   const auto found = settings_.find(plansName);
   return found == settings_.end() ? "none" : found->second;
+}
+
+std::optional<std::string> CheckpointFile::arithmetic() const {
+  const auto found = settings_.find(arithmeticName);
+  return found == settings_.end() ? std::nullopt : std::optional(found->second);
+}
+
+Augmentation CheckpointFile::augmentation() const {
+  const auto found = settings_.find(augmentationName);
+  if (found == settings_.end()) {
+    const bool isAugmented = isPictureFolder(setting("data"));
+    return {isAugmented, isAugmented};
+  }
+  const auto augmentation = parseAugmentation(found->second);
+  if (!augmentation) throw file_.error("the setting " + std::string(augmentationName) + " is wrong");
+  return *augmentation;
 }
 
 std::optional<std::uint64_t> CheckpointFile::pictures() const {
@@ -157,14 +205,32 @@ void CheckpointFile::restoreWeights(Network& network) const {
   for (const auto& layer : network.layers) layer->read(file_, false);
 }
 
+void CheckpointFile::checkSettings(const TrainingSettings& settings) const {
+  for (const auto& [name, value] : settings) {
+    if (name == plansName || name == arithmeticName || name == picturesName) continue;
+    const std::string ours = name == augmentationName ? nameOf(augmentation()) : setting(name);
+    const bool mayDiffer = name == "epochs" && setting("lr-schedule") == "constant";
+    if (ours != value && !mayDiffer)
+      throw file_.error("it was made with --" + name + " " + ours + ", not " + value);
+  }
+}
+
+void CheckpointFile::checkTensors() const {
+  for (const mps::SafetensorsTensor& tensor : file_.tensors()) {
+    if (const auto trouble = troubleOf(tensor.name, tensor.type, tensor.bytes)) throw file_.error(*trouble);
+    if (!tensor.name.ends_with(".step")) continue;
+    if (const std::uint64_t step = file_.unsignedNumber(tensor.name); step > position_.step)
+      throw file_.error("its tensor \"" + tensor.name + "\" is " + std::to_string(step) + ", beyond the " +
+                        std::to_string(position_.step) + " steps of the training");
+  }
+}
+
 void CheckpointFile::restoreTraining(Network& network, const TrainingSettings& settings) const {
-  for (const auto& [name, value] : settings)
-    if (name != plansName && name != picturesName && setting(name) != value &&
-        !(name == "epochs" && setting("lr-schedule") == "constant"))
-      throw file_.error("it was made with --" + name + " " + setting(name) + ", not " + value);
+  checkSettings(settings);
   if (file_.metadata().contains(classPrefix + std::string("0")))
     if (const auto other = firstOtherClass(networkOptions().classNames, network.options.classNames))
       throw file_.error("its " + *other);
+  checkTensors();
   for (const auto& layer : network.layers) layer->read(file_, true);
   const std::vector<std::uint64_t> shape{network.training->randomCounters().size()};
   const mps::SafetensorsTensor& tensor = file_.tensor(countersName, mps::DataType::UInt64, shape);

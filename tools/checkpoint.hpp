@@ -28,9 +28,10 @@ struct TrainingPosition {
   float bestAccuracy = 0;   ///< of the epochs so far
 };
 
-/// What a training was started with, option and value; a resumed one must have the same. Two settings are no options:
+/// What a training was started with, option and value; a resumed one must have the same. Three settings are no options:
 /// `plans`, the plan file's ConvolutionPlanFile::title() or "none", may differ, because another GPU needs other plans;
-/// `pictures`, the number of training pictures, is the caller's to compare (CheckpointFile::pictures).
+/// so may `arithmetic` (arithmeticOf()); `pictures`, the number of training pictures, is the caller's to compare
+/// (CheckpointFile::pictures).
 using TrainingSettings = std::vector<std::pair<std::string, std::string>>;
 
 /// A copy of all that a training needs to go on: weights, optimiser state, random counters, position,
@@ -43,7 +44,8 @@ class Checkpoint {
                          const TrainingSettings& settings);
   /// Bytes of the tensors, without the file's header.
   [[nodiscard]] static std::uint64_t sizeOf(const Network& network);
-  /// Written beside and renamed.
+  /// Written beside and renamed. @throws mps::Error as well, and writes nothing, when nothing could go on from it: a tensor
+  /// is not finite, or what an optimiser or a normalisation keeps of squares is negative
   void write(const std::filesystem::path& path) const;
 
  private:
@@ -73,14 +75,21 @@ class CheckpointFile {
   void restoreWeights(Network& network) const;
   /// The plan file that the training followed, or "none".
   [[nodiscard]] std::string plans() const;
+  /// What the last bits of its numbers depend on, see arithmeticOf(); nothing in files of a version that did not write it.
+  [[nodiscard]] std::optional<std::string> arithmetic() const;
+  /// How the training changed its pictures. Versions that did not write it changed those of folders alone, in all ways.
+  [[nodiscard]] Augmentation augmentation() const;
   /// How many training pictures there were; nothing in files of a version that did not write it.
   [[nodiscard]] std::optional<std::uint64_t> pictures() const;
-  /// Takes everything. @throws mps::Error naming the first setting or class of the network's that differs. At a
-  /// constant learning rate the number of epochs may.
+  /// Takes everything. @throws mps::Error naming the first setting or class of the network's that differs, or a tensor with
+  /// which no training goes on: see Checkpoint::write(), and no optimiser has done more steps than the training. At a
+  /// constant learning rate the number of epochs may differ.
   void restoreTraining(Network& network, const TrainingSettings& settings) const;
 
  private:
   explicit CheckpointFile(mps::SafetensorsFile file) : file_(std::move(file)) {}
+  void checkSettings(const TrainingSettings& settings) const;
+  void checkTensors() const;
   mps::SafetensorsFile file_;
   std::map<std::string, std::string> settings_;
   TrainingPosition position_;

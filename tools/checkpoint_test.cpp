@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -93,6 +95,51 @@ TEST(Checkpoint, ClassesOfOtherNamesAreRefused) {
   EXPECT_NE(error().find("its class 3 is \"d\", not \"i\""), std::string::npos) << error();
   network.options.classNames.resize(2);
   EXPECT_NE(error().find("its number of classes is 10, not 2"), std::string::npos) << error();
+}
+
+TEST(Checkpoint, OneThatNoTrainingGoesOnWithIsNotWritten) {
+  const auto device = mtl::createSystemDefaultDevice();
+  const auto queue = device->newCommandQueue();
+  Network network = smallNetwork(device);
+  const TestFolder folder;
+  const auto path = folder / "checkpoint.safetensors";
+  const TrainingSettings settings{{"net", "lenet"}};
+  Checkpoint::take(network, *queue, {}, settings).write(path);
+  const std::string before = mps::detail::readText(path);
+  const auto weights = network.layers.front()->tensors(false).front();
+  const auto value = std::numeric_limits<float>::infinity();
+  std::memcpy(const_cast<std::byte*>(weights.bytes.data()), &value, sizeof value);
+  const std::string error =
+      errorOf<mps::Error>([&] { Checkpoint::take(network, *queue, {}, settings).write(path); });
+  EXPECT_EQ(error, "the training has failed before " + path.string() + " was written: its tensor \"" +
+                       weights.name + "\" is not finite; give a smaller --lr");
+  EXPECT_EQ(mps::detail::readText(path), before);
+}
+
+TEST(Checkpoint, ItsArithmeticMayDifferAndItsAugmentationMayNot) {
+  const auto device = mtl::createSystemDefaultDevice();
+  const auto queue = device->newCommandQueue();
+  Network network = smallNetwork(device);
+  const TestFolder folder;
+  const auto path = folder / "checkpoint.safetensors";
+  const auto read = [&](const TrainingSettings& settings) {
+    Checkpoint::take(network, *queue, {}, settings).write(path);
+    return CheckpointFile::read(path);
+  };
+  const CheckpointFile file =
+      read({{"net", "lenet"}, {"data", "synthetic"}, {"augment", "crop"}, {"arithmetic", "1 thread"}});
+  EXPECT_EQ(file.arithmetic(), "1 thread");
+  EXPECT_EQ(file.augmentation(), (Augmentation{true, false}));
+  EXPECT_NO_THROW(file.restoreTraining(network, {{"augment", "crop"}, {"arithmetic", "2 threads"}}));
+  EXPECT_NE(errorOf<mps::Error>([&] {
+              file.restoreTraining(network, {{"augment", "none"}});
+            }).find("--augment crop, not none"),
+            std::string::npos);
+  // As versions without the option wrote them.
+  EXPECT_EQ(read({{"data", "synthetic"}}).augmentation(), Augmentation{});
+  EXPECT_EQ(read({{"data", "folder:x"}}).augmentation(), (Augmentation{true, true}));
+  EXPECT_EQ(read({{"data", "folder:x"}}).arithmetic(), std::nullopt);
+  EXPECT_THROW(static_cast<void>(read({{"data", "x"}, {"augment", "x"}}).augmentation()), mps::Error);
 }
 
 }  // namespace

@@ -7,6 +7,8 @@ namespace unmetal {
 inline constexpr int kExitFailed = 1;
 /// Exit status of a mistake in the arguments, in a file that they name, or of the machine.
 inline constexpr int kExitError = 2;
+/// What is added to the number of a signal that ended a command, as shells do: 130 for Ctrl-C, 143 for SIGTERM.
+inline constexpr int kExitSignal = 128;
 
 /// Parses the arguments and runs the command. What the command throws is printed as one line on stderr:
 /// "unmetal: " and a sentence that names the argument or file and the trouble.

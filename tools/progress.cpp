@@ -1,15 +1,18 @@
 #include "tools/progress.hpp"
-#include "tools/fixed_point.hpp"
 
 #include <sys/ioctl.h>
 #include <unistd.h>
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstdio>
+#include <cstdlib>
 #include <iostream>
 #include <limits>
+#include <string_view>
 #include <utility>
+
+#include "tools/fixed_point.hpp"
+#include "tools/signals.hpp"
 
 namespace unmetal {
 namespace {
@@ -35,6 +38,12 @@ std::string describeSpeed(const Progress& progress) {
 
 std::string describeEpoch(const Progress& progress) {
   return "epoch " + std::to_string(progress.epoch) + "/" + std::to_string(progress.epochs);
+}
+
+std::size_t columnsOfStandardOutput() {
+  winsize size{};
+  const bool isKnown = ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  return isKnown ? size.ws_col : defaultColumns;
 }
 
 }  // namespace
@@ -102,18 +111,17 @@ std::string progressLine(const Progress& progress) {
          std::to_string(progress.stepsPerEpoch) + describeSpeed(progress);
 }
 
-ProgressDisplay::ProgressDisplay(std::ostream& stream, bool isTerminal, std::size_t columns, Clock clock)
+ProgressDisplay::ProgressDisplay(std::ostream& stream, bool isTerminal, Columns columns, Clock clock)
     : stream_(stream),
       isTerminal_(isTerminal),
-      columns_(columns),
+      columns_(std::move(columns)),
       clock_(std::move(clock)),
       lastShown_(-std::numeric_limits<double>::infinity()) {}
 
 ProgressDisplay ProgressDisplay::onStandardOutput() {
-  const bool isTerminal = ::isatty(STDOUT_FILENO) == 1;
-  winsize size{};
-  const bool isKnown = ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
-  return {std::cout, isTerminal, isKnown ? size.ws_col : defaultColumns};
+  const char* const terminal = std::getenv("TERM");
+  const bool isDumb = terminal != nullptr && std::string_view(terminal) == "dumb";
+  return {std::cout, ::isatty(STDOUT_FILENO) == 1 && !isDumb, columnsOfStandardOutput};
 }
 
 ProgressDisplay::~ProgressDisplay() {
@@ -124,9 +132,10 @@ void ProgressDisplay::update(const Progress& progress) {
   const double now = clock_();
   if (now - lastShown_ < (isTerminal_ ? terminalInterval : plainInterval)) return;
   lastShown_ = now;
+  discardWithoutReader();
   if (isTerminal_) {
     // The last column stays free: some terminals go to the next line when it is written.
-    stream_ << "\r\x1B[K" << progressBar(progress, columns_ - 1) << std::flush;
+    stream_ << "\r\x1B[K" << progressBar(progress, columns_() - 1) << std::flush;
     barIsShown_ = true;
   } else {
     stream_ << progressLine(progress) << std::endl;
@@ -134,6 +143,7 @@ void ProgressDisplay::update(const Progress& progress) {
 }
 
 void ProgressDisplay::print(const std::string& line) {
+  discardWithoutReader();
   clearBar();
   stream_ << line << std::endl;
 }
@@ -141,6 +151,10 @@ void ProgressDisplay::print(const std::string& line) {
 void ProgressDisplay::clearBar() {
   if (barIsShown_) stream_ << "\r\x1B[K" << std::flush;
   barIsShown_ = false;
+}
+
+void ProgressDisplay::discardWithoutReader() const {
+  if (&stream_ == &std::cout) OutputWithoutReader::discard();
 }
 
 }  // namespace unmetal

@@ -58,9 +58,11 @@ std::string progressLine(const Progress& progress);
 /// line after the first step and then every ten seconds.
 class ProgressDisplay {
  public:
-  /// @param columns width of the terminal
-  ProgressDisplay(std::ostream& stream, bool isTerminal, std::size_t columns, Clock clock = steadySeconds);
-  /// On the standard output, as it is.
+  /// The width of a terminal, asked for each time: it can change.
+  using Columns = std::function<std::size_t()>;
+  ProgressDisplay(std::ostream& stream, bool isTerminal, Columns columns, Clock clock = steadySeconds);
+  /// On the standard output, as it is. A terminal that moves no cursor (TERM=dumb) gets plain lines; what nobody reads any
+  /// more goes nowhere (OutputWithoutReader).
   static ProgressDisplay onStandardOutput();
   /// Clears the bar.
   ~ProgressDisplay();
@@ -74,10 +76,11 @@ class ProgressDisplay {
 
  private:
   void clearBar();
+  void discardWithoutReader() const;
 
   std::ostream& stream_;
   bool isTerminal_;
-  std::size_t columns_;
+  Columns columns_;
   Clock clock_;
   double lastShown_;
   bool barIsShown_ = false;

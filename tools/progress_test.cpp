@@ -98,7 +98,8 @@ TEST(ProgressDisplayTest, TerminalIsDrawnTenTimesASecond) {
   double now = 0;
   std::ostringstream stream;
   {
-    ProgressDisplay display(stream, true, 71, [&] { return now; });
+    ProgressDisplay display(
+        stream, true, [] { return std::size_t{71}; }, [&] { return now; });
     for (int i = 0; i < 20; ++i) {
       now += 1.0 / 32;
       display.update(halfWay);
@@ -112,11 +113,28 @@ TEST(ProgressDisplayTest, TerminalIsDrawnTenTimesASecond) {
   EXPECT_EQ(stream.str(), bar + bar + bar + bar + bar + clear + "epoch 2 is done\n" + bar + clear);
 }
 
+TEST(ProgressDisplayTest, TheBarFollowsTheTerminalsWidth) {
+  double now = 0;
+  std::size_t columns = 71;
+  std::ostringstream stream;
+  {
+    ProgressDisplay display(
+        stream, true, [&] { return columns; }, [&] { return now; });
+    display.update(halfWay);
+    columns = 51;
+    now += 1;
+    display.update(halfWay);
+  }
+  const std::string clear = "\r\x1B[K";
+  EXPECT_EQ(stream.str(), clear + progressBar(halfWay, 70) + clear + progressBar(halfWay, 50) + clear);
+}
+
 TEST(ProgressDisplayTest, WithoutATerminalPlainLinesAreRare) {
   double now = 0;
   std::ostringstream stream;
   {
-    ProgressDisplay display(stream, false, 80, [&] { return now; });
+    ProgressDisplay display(
+        stream, false, [] { return std::size_t{80}; }, [&] { return now; });
     for (int i = 0; i < 25; ++i) {
       now += 1;
       display.update(halfWay);

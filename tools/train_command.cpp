@@ -1,17 +1,46 @@
 #include <CLI/CLI.hpp>
-#include <cstdio>
+#include <csignal>
+#include <iostream>
 #include <memory>
+#include <string>
 
 #include "tools/commands.hpp"
 #include "tools/device_options.hpp"
+#include "tools/fixed_point.hpp"
 #include "tools/network_option.hpp"
 #include "tools/number_options.hpp"
 #include "tools/optimizers.hpp"
 #include "tools/picture_options.hpp"
+#include "tools/program.hpp"
+#include "tools/signals.hpp"
 #include "tools/text.hpp"
 #include "tools/trainer.hpp"
 
 namespace unmetal {
+namespace {
+
+void train(const DeviceOptions& device, TrainingOptions options) {
+  const OutputWithoutReader output;
+  options.isStopWanted = [] { return StopSignals::received() != 0; };
+  Trainer trainer(openDevice(device), options);
+  // Not before: while data are read there is nothing to write.
+  const StopSignals signals;
+  const std::optional<double> accuracy = trainer.run();
+  const std::string checkpoint = printable((options.out / "checkpoint.safetensors").string());
+  const std::string stopped = "stopped after step " + std::to_string(trainer.step());
+  const int signal = StopSignals::received();
+  if (accuracy)
+    std::cout << "final test accuracy " << formatFixed(100 * *accuracy, 2) << " %, checkpoint " << checkpoint;
+  else if (signal == 0)
+    std::cout << stopped << ", checkpoint " << checkpoint;
+  else
+    std::cout << stopped << " by " << (signal == SIGINT ? "Ctrl-C" : "SIGTERM") << ", checkpoint "
+              << checkpoint << "; the same command with --resume goes on";
+  std::cout << std::endl;
+  if (signal != 0 && !accuracy) exitProgram(kExitSignal + signal);
+}
+
+}  // namespace
 
 void addTrainCommand(CLI::App& program) {
   auto* command =
@@ -32,6 +61,18 @@ void addTrainCommand(CLI::App& program) {
       ->check(number(0.001, 0.999))
       ->capture_default_str();
   addNetworkOption(*command, options->network)->capture_default_str();
+  const auto augment = [options](const std::string& text) {
+    options->augmentation = parseAugmentation(text);
+    if (!options->augmentation)
+      throw CLI::ValidationError("--augment", "give none, crop, flip or crop+flip, not \"" + text + "\"");
+  };
+  command
+      ->add_option_function<std::string>(
+          "--augment", augment,
+          "none, crop (a random part of pictures that are an eighth larger), flip (half of them mirrored) or "
+          "crop+flip: what each epoch does to training pictures; --resume keeps it")
+      ->type_name("HOW")
+      ->default_str("none");
   command->add_option("--epochs", options->epochs, "Passes over the data")
       ->type_name("N")
       ->check(wholeNumber(1, 1'000'000))
@@ -100,14 +141,7 @@ void addTrainCommand(CLI::App& program) {
   addDeviceOptions(*command, *device);
   command->callback([options, device, learningRate, rate] {
     if (rate->count() > 0) options->learningRate = *learningRate;
-    Trainer trainer(openDevice(*device), *options);
-    const std::optional<double> accuracy = trainer.run();
-    const std::string checkpoint = printable((options->out / "checkpoint.safetensors").string());
-    if (accuracy)
-      std::printf("final test accuracy %.2f %%, checkpoint %s\n", 100 * *accuracy, checkpoint.c_str());
-    else
-      std::printf("stopped after step %llu, checkpoint %s\n", static_cast<unsigned long long>(trainer.step()),
-                  checkpoint.c_str());
+    train(*device, *options);
   });
 }
 

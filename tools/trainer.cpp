@@ -1,18 +1,24 @@
 #include "tools/trainer.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <sstream>
+#include <numeric>
+#include <vector>
 
 #include "mps/core/error.hpp"
+#include "mps/core/text_stream.hpp"
 #include "mps/loss/loss.hpp"
 #include "mps/weights/atomic_file.hpp"
+#include "mps/weights/input_file.hpp"
 #include "mtl/command_buffer.hpp"
 #include "mtl/command_queue.hpp"
 #include "mtl/device.hpp"
+#include "tools/arithmetic.hpp"
 #include "tools/chart.hpp"
 #include "tools/device_options.hpp"
 #include "tools/evaluation.hpp"
+#include "tools/fixed_point.hpp"
 #include "tools/initial_weights.hpp"
 #include "tools/optimizers.hpp"
 #include "tools/text.hpp"
@@ -23,6 +29,8 @@ namespace {
 constexpr const char* checkpointName = "checkpoint.safetensors";
 constexpr const char* bestName = "best.safetensors";
 constexpr const char* metricsName = "metrics.csv";
+constexpr const char* curvesName = "curves.svg";
+constexpr const char* graphName = "graph.dot";
 
 std::string textOf(double value) {
   char text[32];
@@ -48,16 +56,48 @@ Network networkFor(const std::shared_ptr<mtl::Device>& device, const TrainingOpt
   return buildNetwork(device, network);
 }
 
+/// A folder that is there is locked before anything is read from it.
+std::optional<FolderLock> lockIfThere(const std::filesystem::path& folder) {
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(folder, ignored)) return std::nullopt;
+  return std::optional<FolderLock>(std::in_place, folder);
+}
+
+std::optional<CheckpointFile> checkpointOf(const TrainingOptions& options) {
+  if (!options.resume) return std::nullopt;
+  return CheckpointFile::read(options.out / checkpointName);
+}
+
+/// With what a checkpoint decides where the user has not.
+TrainingOptions completed(TrainingOptions options, const std::optional<CheckpointFile>& checkpoint) {
+  const Augmentation unset = checkpoint ? checkpoint->augmentation() : Augmentation{};
+  options.pictures.augmentation = options.augmentation.value_or(unset);
+  return options;
+}
+
+/// Nothing when it cannot be read.
+std::optional<std::string> contentOf(const std::filesystem::path& path) {
+  constexpr std::uint64_t largest = std::uint64_t{1} << 30;
+  try {
+    const std::vector<std::byte> bytes = mps::readFile(path, largest);
+    return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  } catch (const mps::Error&) {
+    return std::nullopt;
+  }
+}
+
 }  // namespace
 
 Trainer::Trainer(const std::shared_ptr<mtl::Device>& device, const TrainingOptions& options)
     : device_(device),
       queue_(device->newCommandQueue()),
-      options_(options),
-      training_(loadDataset(options.data, Split::Training, options.pictures)),
-      test_(loadDataset(options.data, Split::Test, options.pictures)),
-      learningRate_(options.learningRate.value_or(defaultLearningRate(options.optimizer))),
-      network_(networkFor(device, options, training_, learningRate_)),
+      lock_(lockIfThere(options.out)),
+      resumed_(checkpointOf(options)),
+      options_(completed(options, resumed_)),
+      training_(loadDataset(options_.data, Split::Training, options_.pictures)),
+      test_(loadDataset(options_.data, Split::Test, options_.pictures)),
+      learningRate_(options_.learningRate.value_or(defaultLearningRate(options_.optimizer))),
+      network_(networkFor(device, options_, training_, learningRate_)),
       display_(ProgressDisplay::onStandardOutput()) {
   if (options_.batchSize == 0 || options_.batchSize > training_.count())
     throw mps::Error("--batch " + std::to_string(options_.batchSize) + ": give a number from 1 to the " +
@@ -66,56 +106,81 @@ Trainer::Trainer(const std::shared_ptr<mtl::Device>& device, const TrainingOptio
   stepsPerEpoch_ = training_.count() / options_.batchSize;
   totalSteps_ = stepsPerEpoch_ * options_.epochs;
   schedule_.emplace(options_.schedule, learningRate_, totalSteps_);
-  if (options_.resume)
-    resume();
-  else
-    begin();
-  for (const Dataset* data : {&training_, &test_})
-    for (const std::string& trouble : data->leftOut) display_.print("left out: " + printable(trouble));
-
+  if (resumed_) restore(*resumed_);
   const mps::ImageDescriptor picture(pictureFormat(*device_), training_.width, training_.height,
                                      training_.channels);
   for (InFlight& slot : slots_) {
     slot.images = mps::ImageBatch::create(device_, picture, options_.batchSize);
     slot.labels = mps::CNNLossLabels::createClassBatch(device_, options_.batchSize);
   }
+  // All that can be refused was looked at: from here on files change.
+  if (resumed_)
+    goOn(*resumed_);
+  else
+    begin();
+  resumed_.reset();
+  display_.print("augmentation: " + nameOf(options_.pictures.augmentation));
+  for (const Dataset* data : {&training_, &test_})
+    for (const std::string& trouble : data->leftOut) display_.print("left out: " + printable(trouble));
 }
 
 Trainer::~Trainer() = default;
 
-void Trainer::resume() {
-  const auto checkpoint = options_.out / checkpointName;
-  const CheckpointFile file = CheckpointFile::read(checkpoint);
+void Trainer::restore(const CheckpointFile& file) {
+  const auto refusal = [&](const std::string& trouble) {
+    return mps::Error("cannot use " + (options_.out / checkpointName).string() + ": " + trouble);
+  };
   file.restoreTraining(network_, settings());
   position_ = file.position();
   // Within the first epoch the position fits every number of pictures, and files of former versions have no other word.
-  if (file.pictures().value_or(training_.count()) != training_.count() ||
+  if (file.pictures().value_or(training_.count()) != training_.count() || position_.batch >= stepsPerEpoch_ ||
       position_.step != position_.epoch * stepsPerEpoch_ + position_.batch)
-    throw mps::Error("cannot use " + checkpoint.string() + ": " + options_.data +
-                     " had another number of pictures when it was made");
-  if (position_.step > totalSteps_)
-    throw mps::Error("cannot use " + checkpoint.string() + ": it is beyond --epochs " +
-                     std::to_string(options_.epochs));
+    throw refusal(options_.data + " had another number of pictures when it was made");
+  if (position_.step > totalSteps_ || position_.epoch > options_.epochs)
+    throw refusal("it is beyond --epochs " + std::to_string(options_.epochs));
+  if (!(position_.bestAccuracy >= 0 && position_.bestAccuracy <= 1))
+    throw refusal("its best accuracy is " + textOf(position_.bestAccuracy) + ", expected 0 to 1");
+}
+
+void Trainer::goOn(const CheckpointFile& file) {
   reserveRoom();
   metrics_.emplace(MetricsLog::resume(options_.out / metricsName, position_.step));
+  removeAbandonedFiles();
+  // A training that was killed before its first step has not drawn it.
+  if (const std::string graph = drawing(); contentOf(options_.out / graphName) != graph)
+    mps::writeFile(options_.out / graphName, graph);
   if (const std::string ours = plansOf(*device_); file.plans() != ours)
     display_.print("the checkpoint was made with the plans " + file.plans() +
                    ", this training goes on with " + ours + ": its numbers may differ in their last bits");
+  if (const std::string ours = arithmeticOf(*device_); file.arithmetic().value_or(ours) != ours)
+    display_.print("the checkpoint was made with " + *file.arithmetic() + ", this training goes on with " +
+                   ours + ": its numbers may differ in their last bits");
   display_.print("going on after step " + std::to_string(position_.step) + " of " +
                  std::to_string(totalSteps_));
 }
 
 void Trainer::begin() {
   mps::makeWritableFolder(options_.out);
+  if (!lock_) lock_.emplace(options_.out);
   reserveRoom();
-  std::ostringstream text;
-  network_.training->writeDot(text);
-  mps::AtomicFile graph(options_.out / "graph.dot");
-  graph.write(text.str());
+  mps::AtomicFile graph(options_.out / graphName);
+  graph.write(drawing());
   // Before all else that changes: --resume never goes on from the checkpoint of an earlier training.
   Checkpoint::take(network_, *queue_, position_, settings()).write(options_.out / checkpointName);
   metrics_.emplace(MetricsLog::create(options_.out / metricsName));
   graph.commit();
+  removeAbandonedFiles();
+}
+
+std::string Trainer::drawing() const {
+  mps::detail::TextStream text;
+  network_.training->writeDot(text);
+  return text.str();
+}
+
+void Trainer::removeAbandonedFiles() const {
+  for (const char* name : {checkpointName, bestName, metricsName, curvesName, graphName})
+    mps::AtomicFile::removeAbandoned(options_.out / name);
 }
 
 void Trainer::reserveRoom() const {
@@ -146,8 +211,10 @@ TrainingSettings Trainer::settings() const {
                             {"seed", std::to_string(options_.seed)},
                             {"format", options_.format},
                             {"allow-reduced-precision", options_.allowReducedPrecision ? "yes" : "no"},
+                            {"augment", nameOf(options_.pictures.augmentation)},
                             {"pictures", std::to_string(training_.count())},
-                            {"plans", plansOf(*device_)}};
+                            {"plans", plansOf(*device_)},
+                            {"arithmetic", arithmeticOf(*device_)}};
   if (isPictureFolder(options_.data)) {
     const auto& [height, width, channels] = options_.pictures.size;
     settings.emplace_back("picture-size", std::to_string(height) + "x" + std::to_string(width) + "x" +
@@ -225,14 +292,29 @@ void Trainer::saveCheckpoint() {
   lastCheckpointStep_ = position_.step;
 }
 
+/// In the middle of an epoch: not when the last step has made weights that can no longer tell pictures apart.
+void Trainer::saveIfSound() {
+  finishAll();
+  constexpr std::size_t most = 8;
+  const std::size_t count = std::min(most, test_.count());
+  std::vector<std::uint32_t> numbers(count);
+  std::iota(numbers.begin(), numbers.end(), 0U);
+  const auto format = pictureFormat(*device_);
+  Batch batch;
+  fillFrom(test_, format)(numbers, batch);
+  const auto images =
+      mps::ImageBatch::create(device_, {format, test_.width, test_.height, test_.channels}, count);
+  images.writeBytes(std::span<const std::byte>(batch.images), mps::DataLayout::HeightxWidthxFeatureChannels);
+  static_cast<void>(classify(network_, queue_, images));
+  saveCheckpoint();
+}
+
 void Trainer::finishEpoch(std::uint64_t epoch) {
   finishAll();
   accuracy_ = evaluate(network_, queue_, test_).accuracy();
   throughput_.restart();
-  char line[64];
-  std::snprintf(line, sizeof line, "epoch %llu: test accuracy %.2f %%",
-                static_cast<unsigned long long>(epoch), 100 * accuracy_);
-  display_.print(line);
+  display_.print("epoch " + std::to_string(epoch) + ": test accuracy " + formatFixed(100 * accuracy_, 2) +
+                 " %");
   if (lastOfEpoch_) {
     lastOfEpoch_->testAccuracy = static_cast<float>(accuracy_);
     metrics_->append(*lastOfEpoch_);
@@ -251,7 +333,7 @@ void Trainer::finishEpoch(std::uint64_t epoch) {
 }
 
 void Trainer::drawCurves() const {
-  mps::writeFile(options_.out / "curves.svg",
+  mps::writeFile(options_.out / curvesName,
                  drawTrainingCurves(options_.network + " on " + options_.data, metrics_->rows()));
 }
 
@@ -267,14 +349,16 @@ std::optional<double> Trainer::run() {
   BatchLoader loader(training_.count(), fillFrom(training_, pictureFormat(*device_), options_.seed), batches);
   lastCheckpointTime_ = steadySeconds();
   lastCheckpointStep_ = position_.step;
-  for (Batch batch; position_.step < lastStep && loader.next(batch);) {
+  bool stops = false;
+  for (Batch batch; !stops && position_.step < lastStep && loader.next(batch);) {
     InFlight& slot = slots_[position_.step % slots_.size()];
     finishStep(slot);
     encodeStep(batch, slot);
+    stops = options_.isStopWanted && options_.isStopWanted();
     if (batch.isLastOfEpoch)
       finishEpoch(batch.epoch + 1);
-    else if (isCheckpointDue() || position_.step == lastStep)
-      saveCheckpoint();
+    else if (stops || isCheckpointDue() || position_.step == lastStep)
+      saveIfSound();
   }
   writer_.finish();
   if (position_.epoch < options_.epochs) {

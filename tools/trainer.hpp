@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,6 +14,7 @@
 #include "tools/checkpoint.hpp"
 #include "tools/data/batches.hpp"
 #include "tools/data/dataset.hpp"
+#include "tools/folder_lock.hpp"
 #include "tools/learning_rate_schedule.hpp"
 #include "tools/metrics.hpp"
 #include "tools/networks.hpp"
@@ -44,6 +46,10 @@ struct TrainingOptions {
   std::filesystem::path initialWeights;  ///< written by PyTorch; empty: the seed's
   double checkpointSeconds = 5;
   std::optional<std::uint64_t> lastStep;  ///< stop here, before the last epoch ends
+  /// Of every data set; unset: none, or what a checkpoint says that is resumed from. Decides on pictures.augmentation.
+  std::optional<Augmentation> augmentation;
+  /// Asked after each step: whether to write a checkpoint and stop here. Empty: no.
+  std::function<bool()> isStopWanted;
 };
 
 /// One training, from the first step to the last.
@@ -57,14 +63,16 @@ struct TrainingOptions {
 /// ones are drawn.
 class Trainer {
  public:
-  /// Loads data and, to resume, the checkpoint. @throws mps::Error in one sentence; nothing was changed then.
+  /// Loads data and, to resume, the checkpoint; then locks the folder (FolderLock) and begins its files, or takes them as
+  /// the checkpoint found them: graph.dot, metrics.csv without later rows. @throws mps::Error in one sentence; nothing was
+  /// changed then.
   Trainer(const std::shared_ptr<mtl::Device>& device, const TrainingOptions& options);
   ~Trainer();
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
 
   /// Trains to the end. @return accuracy on the test pictures after the last epoch; nothing when it stopped
-  /// before, at the option's last step
+  /// before, at the option's last step or because it was told to
   std::optional<double> run();
   /// Steps done since the beginning of the training.
   [[nodiscard]] std::uint64_t step() const { return position_.step; }
@@ -80,19 +88,25 @@ class Trainer {
   };
 
   [[nodiscard]] TrainingSettings settings() const;
-  void resume();
+  void restore(const CheckpointFile& file);
   void begin();
+  void goOn(const CheckpointFile& file);
+  [[nodiscard]] std::string drawing() const;
   void reserveRoom() const;
+  void removeAbandonedFiles() const;
   void encodeStep(const Batch& batch, InFlight& slot);
   void finishStep(InFlight& slot);
   void finishAll();
   [[nodiscard]] bool isCheckpointDue() const;
   void saveCheckpoint();
+  void saveIfSound();
   void finishEpoch(std::uint64_t epoch);
   void drawCurves() const;
 
   std::shared_ptr<mtl::Device> device_;
   std::shared_ptr<mtl::CommandQueue> queue_;
+  std::optional<FolderLock> lock_;
+  std::optional<CheckpointFile> resumed_;  ///< until its values are taken
   TrainingOptions options_;
   Dataset training_;
   Dataset test_;

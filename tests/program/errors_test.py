@@ -34,7 +34,8 @@ class Arguments(ProgramTest):
                               ("--device", "cuda:99"), ("--out", ""), ("--data", "mnist"), ("--data", ""),
                               ("--init-from", ""), ("--plans", ""),
                               ("--data", "fashion-mnist:"), ("--data", "synthetic:3x3x3"), ("--data", "synthetic:1x1x1"),
-                              ("--picture-size", "64x64"), ("--picture-size", "64x64x2"), ("--validation", "1")):
+                              ("--picture-size", "64x64"), ("--picture-size", "64x64x2"), ("--validation", "1"), ("--augment", ""), ("--augment", "rotate"),
+                              ("--augment", "flip+crop")):
             with self.subTest(option=option, value=value):
                 arguments = self.with_option(self.train_arguments("run"), option, value)
                 done = self.expect_error(arguments, option.strip("-") if option == "--data" else option)

@@ -1,12 +1,14 @@
 """A training that was killed goes on where it stood, to the same bytes."""
 
+import os
 import random
+import struct
 import subprocess
 import time
 import unittest
 
-from harness import (PROGRAM, ProgramTest, SIDE, contents, header, metrics, picture, png, position, run, without_speed,
-                     write_data)
+from harness import (PROGRAM, ProgramTest, SECONDS, SIDE, contents, header, metrics, picture, png, position, run, with_tensor,
+                     without_speed, write_data)
 
 EPOCHS = 10
 STEPS = 16 * EPOCHS
@@ -91,8 +93,14 @@ class Resume(ProgramTest):
         self.assertEqual(done.returncode, 2, done.stderr)
         self.assertEqual(position(out / "checkpoint.safetensors"), 0)
         (out / "metrics.csv").unlink()
+        # Neither was the graph drawn, or another lies there; nor were files removed that were being written.
+        (out / "graph.dot").write_text("of an earlier training")
+        for name in ("graph.dot", "metrics.csv", "best.safetensors", "checkpoint.safetensors", "curves.svg"):
+            (out / f"{name}.partial-12345").write_text("left over")
         self.assertIn("going on after step 0 of 32", self.train("run", "--resume"))
         self.train("whole")
+        self.assertEqual(sorted(contents(out)), sorted(contents(self.folder / "whole")))
+        self.assertEqual((out / "graph.dot").read_bytes(), (self.folder / "whole" / "graph.dot").read_bytes())
         self.assertTrue((out / "checkpoint.safetensors").read_bytes() ==
                         (self.folder / "whole" / "checkpoint.safetensors").read_bytes())
 
@@ -138,6 +146,95 @@ class Resume(ProgramTest):
         self.expect_error(self.train_arguments("run", "--resume"), checkpoint)
         checkpoint.write_bytes(whole)
         self.train("run", "--resume")
+
+    def test_a_checkpoint_that_no_training_goes_on_with_is_refused(self):
+        self.train("run", "--steps", 20)
+        out = self.folder / "run"
+        checkpoint = out / "checkpoint.safetensors"
+        whole = checkpoint.read_bytes()
+        # Of rows and drawings behind it nothing is changed either.
+        with open(out / "metrics.csv", "a") as rows:
+            rows.write("2,21,0.5,,100.0\n")
+        (out / "graph.dot").write_text("of an earlier training")
+        (out / "graph.dot.old-1").write_text("mine")
+        for name, values, metadata, words in (
+                ("conv1.weight.velocity", struct.pack("<f", -1), {}, "is negative"),
+                ("conv1.weight.velocity", struct.pack("<f", float("inf")), {}, "is not finite"),
+                ("conv1.weight", struct.pack("<f", float("nan")), {}, "is not finite"),
+                ("conv1.step", struct.pack("<Q", 2**64 - 1), {}, "beyond the 20 steps"),
+                ("", None, {"position.step": str(2**64 - 1)}, "beyond"),
+                ("", None, {"position.step": "24", "position.epoch": "0", "position.batch": "24"}, "another number"),
+                ("", None, {"position.best_accuracy": "nan"}, "best accuracy")):
+            with self.subTest(words=words, name=name, metadata=metadata):
+                checkpoint.write_bytes(whole)
+                with_tensor(checkpoint, name, values, **metadata)
+                done = self.expect_error(self.train_arguments("run", "--resume"), checkpoint)
+                if metadata.get("position.step") != str(2**64 - 1):
+                    self.assertIn(words, done.stderr)
+        checkpoint.write_bytes(whole)
+        self.train("run", "--resume")
+
+    def test_a_failed_step_does_not_replace_the_last_good_checkpoint(self):
+        # Its loss is finite, but not what the network then makes of a picture.
+        out = self.folder / "run"
+        done = run(*self.train_arguments("run", "--optimizer", "sgd", "--lr", "1e30", "--steps", 1, net="mnist-cnn"))
+        self.assertEqual((done.returncode, done.stderr),
+                         (2, "unmetal: the network's probabilities are not finite; train it with a smaller --lr\n"))
+        self.assertEqual(position(out / "checkpoint.safetensors"), 0)
+
+    def test_a_folder_has_one_training(self):
+        arguments = [PROGRAM, *map(str, self.train_arguments("run", epochs=400))]
+        with subprocess.Popen(arguments, stdout=subprocess.DEVNULL) as first:
+            try:
+                deadline = time.monotonic() + SECONDS
+                while rows_so_far(self.folder / "run") < 3 and first.poll() is None and time.monotonic() < deadline:
+                    time.sleep(0.01)
+                for more in ([], ["--resume"]):
+                    second = run(*self.train_arguments("run", *more, epochs=400))
+                    self.assertEqual((second.returncode, second.stdout), (2, ""))
+                    self.assertEqual(second.stderr, f"unmetal: another training (process {first.pid}) is at work in the folder "
+                                                    f"{self.folder / 'run'}: wait for its end, or give another --out\n")
+                self.assertIsNone(first.poll())
+            finally:
+                first.kill()
+        steps = [int(row["step"]) for row in metrics(self.folder / "run")]
+        self.assertEqual(steps, list(range(1, len(steps) + 1)))
+        self.train("run", "--resume", "--steps", len(steps) + 3, epochs=400)
+        self.assertNotIn(".lock", contents(self.folder / "run"))
+
+    def test_another_instruction_set_is_noted(self):
+        self.train("run", "--steps", 3)
+        self.assertNotIn("last bits", self.train("run", "--resume", "--steps", 4))
+        done = run(*self.train_arguments("run", "--resume"), env={**os.environ, "DNNL_MAX_CPU_ISA": "SSE41"})
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertRegex(done.stdout, r"(?m)^the checkpoint was made with \S+, oneDNN \S+, this training goes on with \S+, oneDNN SSE41: "
+                                      r"its numbers may differ in their last bits$")
+
+    def test_the_number_of_threads_changes_no_byte(self):
+        self.train("whole", "--threads", 1)
+        self.train("parts", "--threads", 2, "--steps", 5)
+        for own in ({}, {"OMP_THREAD_LIMIT": "1"}):
+            done = run(*self.train_arguments("parts", "--resume", "--steps", 10 if not own else 32, "--threads", 3),
+                       env={**os.environ, **own})
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            self.assertNotIn("last bits", done.stdout)
+        self.assertTrue((self.folder / "parts" / "checkpoint.safetensors").read_bytes() ==
+                        (self.folder / "whole" / "checkpoint.safetensors").read_bytes())
+
+    def test_a_resume_keeps_the_augmentation(self):
+        for augmentation in ("none", "crop", "flip", "crop+flip"):
+            with self.subTest(augmentation=augmentation):
+                whole, parts = f"whole {augmentation}", f"parts {augmentation}"
+                options = ["--augment", augmentation]
+                self.assertIn(f"augmentation: {augmentation}\n", self.train(whole, *options))
+                self.train(parts, *options, "--steps", 5)
+                other = "flip" if augmentation == "none" else "none"
+                self.expect_error(self.train_arguments(parts, "--resume", "--augment", other), "--augment")
+                self.assertIn(f"augmentation: {augmentation}\n", self.train(parts, "--resume"))
+                self.assertTrue((self.folder / parts / "checkpoint.safetensors").read_bytes() ==
+                                (self.folder / whole / "checkpoint.safetensors").read_bytes())
+        losses = {metrics(self.folder / f"whole {name}")[-1]["train_loss"] for name in ("none", "crop", "flip", "crop+flip")}
+        self.assertEqual(len(losses), 4)
 
     def test_other_settings_are_refused(self):
         self.train("run", "--steps", 20)

@@ -193,6 +193,47 @@ class Training(ProgramTest):
         predicted = run("predict", "--checkpoint", best, pictures / "class 2" / "03.png")
         self.assertRegex(predicted.stdout, r"03\.png: class \d \d+\.\d %")
 
+    def write_arrows(self):
+        """A class of arrows that point to the left and one of arrows to the right, each at another place."""
+        generator = random.Random(7)
+        for direction in ("left", "right"):
+            folder = self.folder / "arrows" / direction
+            folder.mkdir(parents=True)
+            for number in range(100):
+                pixels = bytearray(generator.randrange(40) for _ in range(SIDE * SIDE))
+                left, middle = generator.randrange(2, 10), generator.randrange(8, 20)
+                for column in range(16):
+                    x = left + (15 - column if direction == "right" else column)
+                    for row in range(-5, 6):
+                        if abs(row) <= (column if column < 6 else 1):
+                            pixels[(middle + row) * SIDE + x] = 255
+                (folder / f"{number:02}.png").write_bytes(png(SIDE, SIDE, bytes(pixels)))
+        return f"folder:{self.folder / 'arrows'}"
+
+    def test_left_and_right_are_told_apart(self):
+        arguments = ["train", "--data", self.write_arrows(), "--picture-size", "28x28x1", "--net", "lenet", "--batch", 16,
+                     "--epochs", 8, "--out", self.folder / "run"]
+        done = run(*arguments)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertTrue(done.stdout.startswith("augmentation: none\n"), done.stdout)
+        self.assertEqual(header(self.folder / "run" / "checkpoint.safetensors")["__metadata__"]["setting.augment"], "none")
+        self.assertGreater(float(re.search(r"final test accuracy (\d+\.\d\d) %", done.stdout)[1]), 90)
+
+    def test_names_of_files_take_no_memory(self):
+        folder = self.folder / "pictures" / "class"
+        folder.mkdir(parents=True)
+        for number in range(1000):
+            (folder / f"{number:03}.png").touch()
+        arguments = ["train", "--data", f"folder:{self.folder / 'pictures'}", "--picture-size", "1024x1024x3", "--out",
+                     self.folder / "run"]
+        with subprocess.Popen([PROGRAM, *map(str, arguments)], stderr=subprocess.PIPE, text=True) as program:
+            errors = program.stderr.read()
+            _, status, usage = os.wait4(program.pid, 0)
+            program.returncode = os.waitstatus_to_exitcode(status)
+        self.assertEqual(program.returncode, 2)
+        self.assertIn("and there are 799 more troubles", errors)
+        self.assertLess(usage.ru_maxrss, 1_000_000)  # KiB
+
     def test_takes_a_device_and_a_number_of_threads(self):
         self.train("run", "--device", "cpu", "--threads", 1, epochs=1)
 

@@ -10,6 +10,20 @@
 
 namespace unmetal {
 
+/// How each epoch changes the pictures that it learns from.
+struct Augmentation {
+  /// A part at a random place of pictures that are an eighth larger than it.
+  bool crop = false;
+  /// Half of the pictures are mirrored, left and right.
+  bool flip = false;
+
+  bool operator==(const Augmentation&) const = default;
+};
+
+/// "none", "crop", "flip" or "crop+flip"; nothing for another text.
+std::optional<Augmentation> parseAugmentation(std::string_view text);
+std::string nameOf(const Augmentation& augmentation);
+
 /// Labelled pictures, all of one size, in memory.
 struct Dataset {
   std::string name;
@@ -31,6 +45,8 @@ struct Dataset {
   /// A sentence for each file that was left out.
   std::vector<std::string> leftOut = {};
 
+  /// Sets moreRows and moreColumns to an eighth, before there are images.
+  void makeRoomForCrops();
   std::size_t count() const { return labels.size(); }
   std::size_t imageSize() const { return height * width * channels; }
   std::size_t storedHeight() const { return height + moreRows; }
@@ -56,11 +72,12 @@ std::optional<PictureSize> parsePictureSize(std::string_view text);
 inline constexpr std::string_view expectedPictureSize =
     "HEIGHTxWIDTHxCHANNELS, sides from 8 to 1024 and 1 to 4 channels";
 
-/// How a folder of pictures is read.
+/// How pictures are read: all but `augmentation` is about folders.
 struct PictureFolderOptions {
   PictureSize size{64, 64, 3};  ///< 1 channel (grey) or 3
   double validation = 0.2;      ///< share of each class that is not learned from, above 0 and below 1
   bool skipBad = false;         ///< whether what cannot be used is left out, not an error
+  Augmentation augmentation;    ///< of training pictures, whatever data set they are of
 };
 
 /// Makes or reads the data set that `specification` names:
@@ -72,6 +89,9 @@ struct PictureFolderOptions {
 /// | `folder:FOLDER` | pictures in one folder for each class, see loadPictureFolder() |
 /// | `synthetic` | generated pictures of the same size as Fashion-MNIST's, for benchmarks and tests |
 /// | `synthetic:HxWxC` | generated pictures of that size, see parsePictureSize() |
+///
+/// With augmentation, training pictures are a random part of larger ones or mirrored, in each epoch in another way
+/// (fillFrom()). Pictures of a folder are made to cover the larger size, those of the others are stretched to it.
 ///
 /// Throws mps::Error with one sentence that names the file or the argument.
 Dataset loadDataset(std::string_view specification, Split split, const PictureFolderOptions& options = {});

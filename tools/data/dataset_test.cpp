@@ -1,12 +1,14 @@
 #include "tools/data/dataset.hpp"
 
 #include <gtest/gtest.h>
+#include <algorithm>
 #include <array>
 #include <numeric>
 
 #include "mps/core/error.hpp"
 #include "mps/weights/test_folder.hpp"
 #include "tools/data/idx_writing.hpp"
+#include "tools/picture.hpp"
 
 namespace unmetal::dataset_test {
 namespace {
@@ -152,6 +154,37 @@ TEST(DatasetTest, UnknownSpecification) {
             "\" is not known, expected fashion-mnist, fashion-mnist:FOLDER, folder:FOLDER, synthetic or "
             "synthetic:HxWxC");
   }
+}
+
+TEST(AugmentationTest, HasFourNames) {
+  for (const char* name : {"none", "crop", "flip", "crop+flip"}) {
+    const auto augmentation = parseAugmentation(name);
+    ASSERT_TRUE(augmentation) << name;
+    EXPECT_EQ(nameOf(*augmentation), name);
+  }
+  for (const char* other : {"", "flip+crop", "crop+", "Crop"})
+    EXPECT_FALSE(parseAugmentation(other)) << other;
+}
+
+TEST(AugmentationTest, IsTheSameForDataThatAreNoFolder) {
+  PictureFolderOptions options;
+  const Dataset plain = loadDataset("synthetic:16x24x3", Split::Training, options);
+  EXPECT_EQ(plain.storedSize(), plain.imageSize());
+  EXPECT_FALSE(plain.mirrors);
+  options.augmentation = {true, true};
+  const Dataset training = loadDataset("synthetic:16x24x3", Split::Training, options);
+  EXPECT_EQ(training.height, 16U);
+  EXPECT_EQ(training.storedHeight(), 18U);
+  EXPECT_EQ(training.storedWidth(), 27U);
+  EXPECT_TRUE(training.mirrors);
+  EXPECT_EQ(training.count(), plain.count());
+  EXPECT_EQ(training.images.size(), training.count() * training.storedSize());
+  const Picture first{16, 24, 3, {plain.image(0).begin(), plain.image(0).end()}};
+  const Picture larger = fitPicture(first, 18, 27, 3);
+  EXPECT_TRUE(std::ranges::equal(training.image(0), larger.pixels));
+  const Dataset test = loadDataset("synthetic:16x24x3", Split::Test, options);
+  EXPECT_EQ(test.storedSize(), test.imageSize());
+  EXPECT_FALSE(test.mirrors);
 }
 
 }  // namespace

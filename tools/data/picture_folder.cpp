@@ -6,8 +6,10 @@
 #include <cmath>
 #include <exception>
 #include <limits>
+#include <memory>
 #include <mutex>
 #include <set>
+#include <span>
 #include <thread>
 
 #include "mps/core/error.hpp"
@@ -20,8 +22,6 @@ namespace {
 using Path = std::filesystem::path;
 
 constexpr std::size_t mostClasses = std::size_t{std::numeric_limits<std::uint8_t>::max()} + 1;
-/// A training picture is by this share of its size larger than what is cut out of it.
-constexpr std::size_t cropDivisor = 8;
 
 struct PictureFile {
   Path path;
@@ -157,8 +157,60 @@ Contents scan(const Path& folder, double validation) {
   return contents;
 }
 
+/// Decoded pictures in the order of their files. Memory is taken for blocks of neighbours, and for a block when the
+/// first of its pictures is decoded: names of files cost nothing.
+class DecodedPictures {
+ public:
+  DecodedPictures(std::size_t files, std::size_t pictureBytes)
+      : pictureBytes_(pictureBytes),
+        perBlock_(std::max<std::size_t>(1, blockBytes / pictureBytes)),
+        blocks_((files + perBlock_ - 1) / perBlock_),
+        isThere_(files, 0) {}
+
+  /// Called by several threads, for different files.
+  void add(std::size_t file, std::span<const std::uint8_t> pixels) {
+    std::uint8_t* const block = blockOf(file);
+    std::ranges::copy(pixels, block + file % perBlock_ * pictureBytes_);
+    isThere_[file] = 1;
+  }
+  [[nodiscard]] bool contains(std::size_t file) const { return isThere_[file] != 0; }
+  /// All of them without gaps. A block is given back as soon as it is copied.
+  std::vector<std::uint8_t> take() {
+    std::vector<std::uint8_t> images;
+    images.reserve(pictureBytes_ * static_cast<std::size_t>(std::ranges::count(isThere_, 1)));
+    for (std::size_t file = 0; file < isThere_.size(); ++file) {
+      auto& block = blocks_[file / perBlock_];
+      if (contains(file)) {
+        const std::uint8_t* const from = block.get() + file % perBlock_ * pictureBytes_;
+        images.insert(images.end(), from, from + pictureBytes_);
+      }
+      if ((file + 1) % perBlock_ == 0) block.reset();
+    }
+    blocks_.clear();
+    return images;
+  }
+
+ private:
+  static constexpr std::size_t blockBytes = std::size_t{8} << 20;
+
+  std::uint8_t* blockOf(std::size_t file) {
+    const std::lock_guard lock(mutex_);
+    auto& block = blocks_[file / perBlock_];
+    // Not set to zero: pages that no picture comes to are never touched.
+    if (!block) block.reset(new std::uint8_t[perBlock_ * pictureBytes_]);
+    return block.get();
+  }
+
+  std::size_t pictureBytes_;
+  std::size_t perBlock_;
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<std::uint8_t[]>> blocks_;
+  std::vector<std::uint8_t> isThere_;
+};
+
 /// Decodes all files, side by side. @return for each what is wrong with it, or nothing
-std::vector<std::string> decode(const std::vector<PictureFile>& files, Dataset& data) {
+std::vector<std::string> decode(const std::vector<PictureFile>& files, const Dataset& data,
+                                DecodedPictures& decoded) {
   std::vector<std::string> troubles(files.size());
   std::atomic<std::size_t> next = 0;
   std::exception_ptr failure;
@@ -167,10 +219,9 @@ std::vector<std::string> decode(const std::vector<PictureFile>& files, Dataset& 
     try {
       for (std::size_t i = next++; i < files.size(); i = next++) {
         try {
-          const Picture picture = coverPicture(readPicture(files[i].path), data.storedHeight(),
-                                               data.storedWidth(), data.channels);
-          std::ranges::copy(picture.pixels,
-                            data.images.begin() + static_cast<std::ptrdiff_t>(i * data.storedSize()));
+          decoded.add(i, coverPicture(readPicture(files[i].path), data.storedHeight(), data.storedWidth(),
+                                      data.channels)
+                             .pixels);
         } catch (const mps::Error& error) {
           troubles[i] = error.what();
         }
@@ -208,27 +259,18 @@ Dataset loadPictureFolder(const Path& folder, Split split, const PictureFolderOp
   const PictureSize& size = options.size;
   Dataset data{"folder:" + folder.string(), size.height, size.width, size.channels, {}, {}, {}};
   data.classNames = contents.classNames;
-  if (isTraining) {
-    data.moreRows = size.height / cropDivisor;
-    data.moreColumns = size.width / cropDivisor;
-    data.mirrors = true;
-  }
-  data.images.resize(files.size() * data.storedSize());
-  const std::vector<std::string> troubles = decode(files, data);
+  if (isTraining && options.augmentation.crop) data.makeRoomForCrops();
+  if (isTraining) data.mirrors = options.augmentation.flip;
+  DecodedPictures decoded(files.size(), data.storedSize());
+  const std::vector<std::string> troubles = decode(files, data, decoded);
   if (isTraining) data.leftOut = contents.troubles;
   for (const std::string& trouble : troubles)
     if (!trouble.empty()) data.leftOut.push_back(trouble);
   if (!data.leftOut.empty() && !options.skipBad) refuse(data.leftOut);
 
-  const auto bytes = static_cast<std::ptrdiff_t>(data.storedSize());
-  for (std::size_t i = 0; i < files.size(); ++i) {
-    if (!troubles[i].empty()) continue;
-    const auto from = data.images.begin() + static_cast<std::ptrdiff_t>(i) * bytes;
-    const auto to = data.images.begin() + static_cast<std::ptrdiff_t>(data.labels.size()) * bytes;
-    if (from != to) std::copy(from, from + bytes, to);
-    data.labels.push_back(files[i].label);
-  }
-  data.images.resize(data.labels.size() * data.storedSize());
+  for (std::size_t i = 0; i < files.size(); ++i)
+    if (decoded.contains(i)) data.labels.push_back(files[i].label);
+  data.images = decoded.take();
   if (data.labels.empty())
     throw mps::Error(folder.string() + " has no pictures for " + (isTraining ? "training" : "validation"));
   return data;

@@ -11,8 +11,8 @@ namespace unmetal {
 /// dot and other files are passed over. Of each class every n-th picture, as many as the options say, is for
 /// validation (Split::Test). All are decoded once, by as many threads as there are processors, and kept in memory.
 ///
-/// Pictures cover the wanted size, see coverPicture(). Those for training are an eighth larger, for crops at random
-/// places, and may be mirrored.
+/// Pictures cover the wanted size, see coverPicture(); those for training are augmented as the options say. Memory is
+/// taken for pictures that could be decoded alone.
 ///
 /// Throws mps::Error in one sentence for a folder without classes, and for what cannot be used: a damaged or empty
 /// picture, one beside the class folders, a class without pictures or with a name that is not UTF-8, a link to nothing,

@@ -81,9 +81,8 @@ TEST_F(PictureFolder, ClassesAreSubfoldersAndEveryFifthPictureIsForValidation) {
   EXPECT_EQ(valuesOf(training), (Values{10, 11, 12, 13, 20, 21, 22, 23}));
   EXPECT_EQ(training.labels, (Labels{0, 0, 0, 0, 1, 1, 1, 1}));
   EXPECT_EQ(training.height, 8U);
-  EXPECT_EQ(training.storedHeight(), 9U);
-  EXPECT_EQ(training.storedWidth(), 9U);
-  EXPECT_TRUE(training.mirrors);
+  EXPECT_EQ(training.storedSize(), training.imageSize());
+  EXPECT_FALSE(training.mirrors);
   const Dataset test = load(Split::Test);
   EXPECT_EQ(valuesOf(test), (Values{14, 24}));
   EXPECT_EQ(test.labels, (Labels{0, 1}));
@@ -91,6 +90,34 @@ TEST_F(PictureFolder, ClassesAreSubfoldersAndEveryFifthPictureIsForValidation) {
   EXPECT_FALSE(test.mirrors);
   options_.validation = 0.4;
   EXPECT_EQ(valuesOf(load(Split::Test)), (Values{12, 14, 22, 24}));
+}
+
+TEST_F(PictureFolder, PicturesForTrainingAreAugmentedAsAskedFor) {
+  writeTwoClasses();
+  options_.augmentation = {true, false};
+  Dataset training = load(Split::Training);
+  EXPECT_EQ(training.storedHeight(), 9U);
+  EXPECT_EQ(training.storedWidth(), 9U);
+  EXPECT_FALSE(training.mirrors);
+  EXPECT_EQ(training.images.size(), 8U * 81);
+  EXPECT_EQ(load(Split::Test).storedSize(), 64U);
+  options_.augmentation = {false, true};
+  training = load(Split::Training);
+  EXPECT_EQ(training.storedSize(), 64U);
+  EXPECT_TRUE(training.mirrors);
+  EXPECT_FALSE(load(Split::Test).mirrors);
+}
+
+TEST_F(PictureFolder, ManyPicturesKeepTheirOrder) {
+  // More than fit one of the blocks that they are decoded into, and a gap in each.
+  options_.size = {1024, 1024, 3};
+  options_.skipBad = true;
+  options_.validation = 0.01;
+  for (int i = 0; i < 11; ++i) {
+    const std::string name = "cat/" + std::to_string(10 + i) + ".png";
+    write(name, i % 3 == 1 ? "" : pngOf(plain(static_cast<std::uint8_t>(10 + i), 1)));
+  }
+  EXPECT_EQ(valuesOf(load(Split::Training)), (Values{10, 12, 13, 15, 16, 18, 19}));
 }
 
 TEST_F(PictureFolder, TakesPngAndJpegOfAllKindsAndFoldersInFolders) {
