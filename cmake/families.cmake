@@ -25,7 +25,7 @@ unmetal_family(convolution
        convolution_staging_cuda.cu convolution_tensor_cores_cuda.cu convolution_timing_cuda.cpp
   CONFORM convolution_reference_call.cpp pooled_convolution_conform.cpp sub_pixel_convolution_conform.cpp
   TESTS convolution_candidates_test.cpp convolution_choice_test.cpp convolution_depthwise_test.cpp convolution_parts_test.cpp convolution_gradient_test.cpp
-        convolution_options_test.cpp convolution_plan_file_test.cpp convolution_test.cpp
+        convolution_options_test.cpp convolution_plan_file_test.cpp convolution_property_test.cpp convolution_test.cpp
         convolution_transpose_test.cpp convolution_weights_test.cpp fully_connected_test.cpp pooled_convolution_test.cpp
         sub_pixel_convolution_test.cpp)
 unmetal_family(batch_normalization
@@ -116,4 +116,6 @@ unmetal_family(matrix
   CUDA matrix_copy_cuda.cu matrix_cublaslt_cuda.cpp matrix_cuda.cu matrix_image_copy_cuda.cu matrix_random_cuda.cu
        matrix_term_cuda.cu
   CONFORM matrix_layers_conform.cpp matrix_layers_reference.cpp matrix_random_reference.cpp
-  TESTS matrix_copy_test.cpp matrix_fully_connected_test.cpp matrix_random_test.cpp matrix_sum_test.cpp matrix_test.cpp)
+  TESTS matrix_copy_test.cpp matrix_fully_connected_test.cpp matrix_property_test.cpp matrix_random_test.cpp matrix_sum_test.cpp matrix_test.cpp)
+
+unmetal_property_tests(convolution_tests matrix_tests)

@@ -243,6 +243,27 @@ function(unmetal_tests name)
   endforeach()
 endfunction()
 
+# unmetal_property_tests(<test program>...)
+# Their tests of random problems once more, with the kernels that oneDNN has for other instruction sets than the best one here.
+function(unmetal_property_tests)
+  if(NOT UNMETAL_BUILD_TESTS OR NOT CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_64")
+    return()
+  endif()
+  set(instruction_sets AVX2)
+  file(STRINGS "/proc/cpuinfo" has_avx512 REGEX "avx512bw" LIMIT_COUNT 1)
+  if(has_avx512)
+    list(APPEND instruction_sets AVX512_CORE)
+  endif()
+  foreach(name IN LISTS ARGN)
+    foreach(instructions IN LISTS instruction_sets)
+      add_test(NAME ${name}.property.${instructions} COMMAND ${name} --gtest_filter=*Property.*)
+      set(environment ${UNMETAL_TEST_ENVIRONMENT} "DNNL_MAX_CPU_ISA=${instructions}")
+      set_tests_properties(${name}.property.${instructions} PROPERTIES
+        TIMEOUT 600 LABELS property ENVIRONMENT "${environment}")
+    endforeach()
+  endforeach()
+endfunction()
+
 # unmetal_family(<name> [HEADERS <header>...] [SOURCES <source>...] [CUDA <source>...] [CONFORM <source>...]
 #                [TESTS <source>...])
 #
