@@ -151,7 +151,11 @@ void MetricsLog::append(const MetricsRow& row) {
 }
 
 void MetricsLog::synchronize() {
-  if (::fdatasync(descriptor_) != 0) fail(errno);
+  int result = 0;
+  do {
+    result = ::fdatasync(descriptor_);
+  } while (result != 0 && errno == EINTR);
+  if (result != 0) fail(errno);
 }
 
 void MetricsLog::fail(int errorNumber) const {
