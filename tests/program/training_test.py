@@ -45,7 +45,8 @@ class Training(ProgramTest):
     def test_shows_a_bar_on_a_terminal(self):
         leader, follower = pty.openpty()
         self.addCleanup(os.close, leader)
-        program = subprocess.Popen([PROGRAM, *map(str, self.train_arguments("run"))], stdout=follower)
+        program = subprocess.Popen([PROGRAM, *map(str, self.train_arguments("run"))], stdout=follower,
+                                   env={**os.environ, "TERM": "xterm"})
         os.close(follower)
         output = b""
         try:
