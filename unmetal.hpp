@@ -1,6 +1,6 @@
 #pragma once
 
-/// All of unmetal. Each header can also be included alone.
+/// All of unmetal but checkGradients, for which unmetal_conform.hpp is there. Each header can also be included alone.
 #include "mps/arithmetic/arithmetic.hpp"
 #include "mps/arithmetic/arithmetic_node.hpp"
 #include "mps/arithmetic/compare.hpp"
@@ -16,6 +16,8 @@
 #include "mps/convolution/fully_connected.hpp"
 #include "mps/convolution/kernel_with_weights.hpp"
 #include "mps/core/array.hpp"
+#include "mps/core/array_ref.hpp"
+#include "mps/core/batch_iterator.hpp"
 #include "mps/core/batch_normalization_data_source.hpp"
 #include "mps/core/batch_normalization_state.hpp"
 #include "mps/core/cnn_binary_kernel.hpp"
@@ -27,6 +29,7 @@
 #include "mps/core/convolution_data_source.hpp"
 #include "mps/core/convolution_descriptor.hpp"
 #include "mps/core/convolution_state.hpp"
+#include "mps/core/element_range.hpp"
 #include "mps/core/error.hpp"
 #include "mps/core/float16.hpp"
 #include "mps/core/gradient_state.hpp"

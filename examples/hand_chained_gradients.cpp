@@ -18,7 +18,7 @@ std::shared_ptr<mps::TrainableConvolution> layer(const std::shared_ptr<mtl::Devi
   mps::NNOptimizerDescriptor descriptor;
   descriptor.setLearningRate(0.1F);
   return mps::TrainableConvolution::create(
-      device, mps::CNNConvolutionDescriptor::cnnConvolutionDescriptor(kernel, kernel, in, out), label, seed,
+      device, mps::CNNConvolutionDescriptor::create(kernel, kernel, in, out), label, seed,
       mps::NNOptimizerStochasticGradientDescent::create(device, 0.9F, true, descriptor));
 }
 
@@ -33,8 +33,8 @@ int main() {
   const auto pool = mps::CNNPoolingAverageNode::create(tanh->resultImage(), 2);
   const auto dense = mps::CNNFullyConnectedNode::create(
       pool->resultImage(), layer(device, 6, 8, SyntheticDigits::classes, "dense", 2));
-  auto descriptor = mps::CNNLossDescriptor::cnnLossDescriptor(mps::CNNLossType::SoftMaxCrossEntropy,
-                                                              mps::CNNReductionType::Sum);
+  auto descriptor =
+      mps::CNNLossDescriptor::create(mps::CNNLossType::SoftMaxCrossEntropy, mps::CNNReductionType::Sum);
   descriptor.setWeight(1.0F / batchSize);
   const auto loss = mps::CNNLossNode::create(dense->resultImage(), descriptor);
 

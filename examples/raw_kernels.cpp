@@ -14,7 +14,7 @@ constexpr std::size_t batchSize = 32;
 std::shared_ptr<mps::TrainableConvolution> layer(const std::shared_ptr<mtl::Device>& device,
                                                  std::size_t kernel, std::size_t in, std::size_t out,
                                                  const char* label, std::uint64_t seed) {
-  const auto descriptor = mps::CNNConvolutionDescriptor::cnnConvolutionDescriptor(kernel, kernel, in, out);
+  const auto descriptor = mps::CNNConvolutionDescriptor::create(kernel, kernel, in, out);
   return mps::TrainableConvolution::create(device, descriptor, label, seed,
                                            mps::NNOptimizerAdam::create(device, 3e-3F));
 }
@@ -45,8 +45,8 @@ int main() {
   const auto relu = mps::CNNNeuronReLU::create(device, 0);
   const auto pool = mps::CNNPoolingMax::create(device, 2, 2, 2, 2);
   const auto dense = mps::CNNFullyConnected::create(device, denseWeights);
-  auto lossDescriptor = mps::CNNLossDescriptor::cnnLossDescriptor(mps::CNNLossType::SoftMaxCrossEntropy,
-                                                                  mps::CNNReductionType::Sum);
+  auto lossDescriptor =
+      mps::CNNLossDescriptor::create(mps::CNNLossType::SoftMaxCrossEntropy, mps::CNNReductionType::Sum);
   lossDescriptor.setWeight(1.0F / batchSize);
   const auto loss = mps::CNNLoss::create(device, lossDescriptor);
 

@@ -15,9 +15,9 @@ constexpr std::size_t steps = 150;
 std::shared_ptr<mps::TrainableConvolution> layer(const std::shared_ptr<mtl::Device>& device,
                                                  std::size_t kernel, std::size_t in, std::size_t out,
                                                  const char* label, std::uint64_t seed) {
-  return mps::TrainableConvolution::create(
-      device, mps::CNNConvolutionDescriptor::cnnConvolutionDescriptor(kernel, kernel, in, out), label, seed,
-      mps::NNOptimizerRMSProp::create(device, 2e-3F));
+  return mps::TrainableConvolution::create(device,
+                                           mps::CNNConvolutionDescriptor::create(kernel, kernel, in, out),
+                                           label, seed, mps::NNOptimizerRMSProp::create(device, 2e-3F));
 }
 
 }  // namespace
@@ -36,8 +36,8 @@ int main() {
   const auto dropout = mps::CNNDropoutNode::create(pool->resultImage(), 0.8F, 5);
   const auto dense = mps::CNNFullyConnectedNode::create(
       dropout->resultImage(), layer(device, 6, 8, SyntheticDigits::classes, "dense", 3));
-  auto descriptor = mps::CNNLossDescriptor::cnnLossDescriptor(mps::CNNLossType::SoftMaxCrossEntropy,
-                                                              mps::CNNReductionType::Sum);
+  auto descriptor =
+      mps::CNNLossDescriptor::create(mps::CNNLossType::SoftMaxCrossEntropy, mps::CNNReductionType::Sum);
   descriptor.setWeight(1.0F / batchSize);
   const auto loss = mps::CNNLossNode::create(dense->resultImage(), descriptor);
 

@@ -34,21 +34,20 @@ class HeaderExamples : public ::testing::Test {
     return matrixOf(channels, channels, isSource);
   }
   [[nodiscard]] std::shared_ptr<mps::Vector> vector(bool isSource) {
-    auto vector = mps::Vector::create(
-        device, mps::VectorDescriptor::vectorDescriptor(channels, mps::DataType::Float32));
+    auto vector =
+        mps::Vector::create(device, mps::VectorDescriptor::create(channels, mps::DataType::Float32));
     if (isSource) draw(*vector->data());
     return vector;
   }
   [[nodiscard]] std::shared_ptr<mps::NDArray> array(bool isSource) {
     auto array = mps::NDArray::create(
-        device, mps::NDArrayDescriptor::descriptor(mps::DataType::Float32, {channels, side}));
+        device, mps::NDArrayDescriptor::create(mps::DataType::Float32, {channels, side}));
     if (isSource) draw(*array->data());
     return array;
   }
   /// Of as many rows as there are, from the last one on.
   [[nodiscard]] std::shared_ptr<mps::NDArray> indexArray(bool /*isSource*/) const {
-    auto array =
-        mps::NDArray::create(device, mps::NDArrayDescriptor::descriptor(mps::DataType::UInt32, {side}));
+    auto array = mps::NDArray::create(device, mps::NDArrayDescriptor::create(mps::DataType::UInt32, {side}));
     std::vector<std::uint32_t> rows(side);
     for (std::size_t i = 0; i < side; ++i) rows[i] = static_cast<std::uint32_t>(side - 1 - i);
     array->writeBytes(std::span(rows));
@@ -68,8 +67,7 @@ class HeaderExamples : public ::testing::Test {
       return convolutionSource(std::is_same_v<Forward, mps::CNNFullyConnected> ? side : 3, adam);
   }
   [[nodiscard]] static mps::CNNLossDescriptor lossDescriptor() {
-    return mps::CNNLossDescriptor::cnnLossDescriptor(mps::CNNLossType::MeanSquaredError,
-                                                     mps::CNNReductionType::Mean);
+    return mps::CNNLossDescriptor::create(mps::CNNLossType::MeanSquaredError, mps::CNNReductionType::Mean);
   }
   /// A permanent copy: the kernels of the examples return temporary images.
   [[nodiscard]] std::shared_ptr<mps::Image> kept(const std::shared_ptr<mps::Image>& image) {
@@ -130,9 +128,9 @@ class HeaderExamples : public ::testing::Test {
     buffer.didModifyRange(0, buffer.length());
   }
   [[nodiscard]] std::shared_ptr<mps::Matrix> matrixOf(std::size_t rows, std::size_t columns, bool isSource) {
-    auto matrix =
-        mps::Matrix::create(device, mps::MatrixDescriptor::matrixDescriptor(
-                                        rows, columns, columns * sizeof(float), mps::DataType::Float32));
+    auto matrix = mps::Matrix::create(
+        device,
+        mps::MatrixDescriptor::create(rows, columns, columns * sizeof(float), mps::DataType::Float32));
     if (isSource) draw(*matrix->data());
     return matrix;
   }
@@ -148,8 +146,8 @@ class HeaderExamples : public ::testing::Test {
   [[nodiscard]] std::shared_ptr<mps::TrainableConvolution> convolutionSource(
       std::size_t kernel, const std::shared_ptr<mps::NNOptimizer>& optimizer) const {
     return mps::TrainableConvolution::create(
-        device, mps::CNNConvolutionDescriptor::cnnConvolutionDescriptor(kernel, kernel, channels, channels),
-        "layer", 1, optimizer);
+        device, mps::CNNConvolutionDescriptor::create(kernel, kernel, channels, channels), "layer", 1,
+        optimizer);
   }
   static void expectNumbers(const std::vector<float>& values) {
     bool anything = false;

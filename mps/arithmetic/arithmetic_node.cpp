@@ -6,7 +6,7 @@
 namespace mps {
 namespace {
 
-std::vector<std::shared_ptr<NNImageNode>> twoImages(std::span<const std::shared_ptr<NNImageNode>> images,
+std::vector<std::shared_ptr<NNImageNode>> twoImages(ArrayRef<std::shared_ptr<NNImageNode>> images,
                                                     const char* argument) {
   if (images.size() != 2)
     throw Error("NNBinaryArithmeticNode", argument, std::to_string(images.size()) + " images", "exactly 2");
@@ -26,7 +26,7 @@ NNBinaryArithmeticNode::NNBinaryArithmeticNode(std::shared_ptr<NNImageNode> left
   addResultState(std::make_unique<NNArithmeticGradientStateNode>());
 }
 
-NNBinaryArithmeticNode::NNBinaryArithmeticNode(std::span<const std::shared_ptr<NNImageNode>> sources)
+NNBinaryArithmeticNode::NNBinaryArithmeticNode(ArrayRef<std::shared_ptr<NNImageNode>> sources)
     : NNFilterNode(twoImages(sources, "sources")) {
   addResultState(std::make_unique<NNArithmeticGradientStateNode>());
 }
@@ -75,8 +75,7 @@ std::shared_ptr<NNAdditionNode> NNAdditionNode::create(std::shared_ptr<NNImageNo
                                                        std::shared_ptr<NNImageNode> rightSource) {
   return std::shared_ptr<NNAdditionNode>(new NNAdditionNode(std::move(leftSource), std::move(rightSource)));
 }
-std::shared_ptr<NNAdditionNode> NNAdditionNode::create(
-    std::span<const std::shared_ptr<NNImageNode>> sources) {
+std::shared_ptr<NNAdditionNode> NNAdditionNode::create(ArrayRef<std::shared_ptr<NNImageNode>> sources) {
   return std::shared_ptr<NNAdditionNode>(new NNAdditionNode(sources));
 }
 std::shared_ptr<Kernel> NNAdditionNode::makeKernel(const std::shared_ptr<mtl::Device>& device) const {
@@ -88,8 +87,7 @@ std::shared_ptr<NNSubtractionNode> NNSubtractionNode::create(std::shared_ptr<NNI
   return std::shared_ptr<NNSubtractionNode>(
       new NNSubtractionNode(std::move(leftSource), std::move(rightSource)));
 }
-std::shared_ptr<NNSubtractionNode> NNSubtractionNode::create(
-    std::span<const std::shared_ptr<NNImageNode>> sources) {
+std::shared_ptr<NNSubtractionNode> NNSubtractionNode::create(ArrayRef<std::shared_ptr<NNImageNode>> sources) {
   return std::shared_ptr<NNSubtractionNode>(new NNSubtractionNode(sources));
 }
 std::shared_ptr<Kernel> NNSubtractionNode::makeKernel(const std::shared_ptr<mtl::Device>& device) const {
@@ -102,7 +100,7 @@ std::shared_ptr<NNMultiplicationNode> NNMultiplicationNode::create(std::shared_p
       new NNMultiplicationNode(std::move(leftSource), std::move(rightSource)));
 }
 std::shared_ptr<NNMultiplicationNode> NNMultiplicationNode::create(
-    std::span<const std::shared_ptr<NNImageNode>> sources) {
+    ArrayRef<std::shared_ptr<NNImageNode>> sources) {
   return std::shared_ptr<NNMultiplicationNode>(new NNMultiplicationNode(sources));
 }
 std::shared_ptr<Kernel> NNMultiplicationNode::makeKernel(const std::shared_ptr<mtl::Device>& device) const {
@@ -113,8 +111,7 @@ std::shared_ptr<NNDivisionNode> NNDivisionNode::create(std::shared_ptr<NNImageNo
                                                        std::shared_ptr<NNImageNode> rightSource) {
   return std::shared_ptr<NNDivisionNode>(new NNDivisionNode(std::move(leftSource), std::move(rightSource)));
 }
-std::shared_ptr<NNDivisionNode> NNDivisionNode::create(
-    std::span<const std::shared_ptr<NNImageNode>> sources) {
+std::shared_ptr<NNDivisionNode> NNDivisionNode::create(ArrayRef<std::shared_ptr<NNImageNode>> sources) {
   return std::shared_ptr<NNDivisionNode>(new NNDivisionNode(sources));
 }
 std::shared_ptr<Kernel> NNDivisionNode::makeKernel(const std::shared_ptr<mtl::Device>& device) const {
@@ -126,8 +123,7 @@ std::shared_ptr<NNComparisonNode> NNComparisonNode::create(std::shared_ptr<NNIma
   return std::shared_ptr<NNComparisonNode>(
       new NNComparisonNode(std::move(leftSource), std::move(rightSource)));
 }
-std::shared_ptr<NNComparisonNode> NNComparisonNode::create(
-    std::span<const std::shared_ptr<NNImageNode>> sources) {
+std::shared_ptr<NNComparisonNode> NNComparisonNode::create(ArrayRef<std::shared_ptr<NNImageNode>> sources) {
   return std::shared_ptr<NNComparisonNode>(new NNComparisonNode(sources));
 }
 std::shared_ptr<Kernel> NNComparisonNode::makeKernel(const std::shared_ptr<mtl::Device>& device) const {
@@ -165,9 +161,9 @@ NNArithmeticGradientNode::NNArithmeticGradientNode(std::shared_ptr<NNImageNode> 
     : NNGradientFilterNode(std::move(sourceGradient), std::move(sourceImage), std::move(gradientState)),
       isSecondarySourceFilter_(isSecondarySourceFilter) {}
 
-NNArithmeticGradientNode::NNArithmeticGradientNode(
-    std::span<const std::shared_ptr<NNImageNode>> gradientImages,
-    const std::shared_ptr<NNFilterNode>& forwardFilter, bool isSecondarySourceFilter)
+NNArithmeticGradientNode::NNArithmeticGradientNode(ArrayRef<std::shared_ptr<NNImageNode>> gradientImages,
+                                                   const std::shared_ptr<NNFilterNode>& forwardFilter,
+                                                   bool isSecondarySourceFilter)
     : NNArithmeticGradientNode(twoImages(gradientImages, "gradientImages")[0], gradientImages[1],
                                stateOf(forwardFilter), isSecondarySourceFilter) {}
 
@@ -193,8 +189,8 @@ std::shared_ptr<NNAdditionGradientNode> NNAdditionGradientNode::create(
       std::move(sourceGradient), std::move(sourceImage), std::move(gradientState), isSecondarySourceFilter));
 }
 std::shared_ptr<NNAdditionGradientNode> NNAdditionGradientNode::create(
-    std::span<const std::shared_ptr<NNImageNode>> gradientImages,
-    const std::shared_ptr<NNFilterNode>& forwardFilter, bool isSecondarySourceFilter) {
+    ArrayRef<std::shared_ptr<NNImageNode>> gradientImages, const std::shared_ptr<NNFilterNode>& forwardFilter,
+    bool isSecondarySourceFilter) {
   return std::shared_ptr<NNAdditionGradientNode>(
       new NNAdditionGradientNode(gradientImages, forwardFilter, isSecondarySourceFilter));
 }
@@ -209,8 +205,8 @@ std::shared_ptr<NNSubtractionGradientNode> NNSubtractionGradientNode::create(
       std::move(sourceGradient), std::move(sourceImage), std::move(gradientState), isSecondarySourceFilter));
 }
 std::shared_ptr<NNSubtractionGradientNode> NNSubtractionGradientNode::create(
-    std::span<const std::shared_ptr<NNImageNode>> gradientImages,
-    const std::shared_ptr<NNFilterNode>& forwardFilter, bool isSecondarySourceFilter) {
+    ArrayRef<std::shared_ptr<NNImageNode>> gradientImages, const std::shared_ptr<NNFilterNode>& forwardFilter,
+    bool isSecondarySourceFilter) {
   return std::shared_ptr<NNSubtractionGradientNode>(
       new NNSubtractionGradientNode(gradientImages, forwardFilter, isSecondarySourceFilter));
 }
@@ -226,8 +222,8 @@ std::shared_ptr<NNMultiplicationGradientNode> NNMultiplicationGradientNode::crea
       std::move(sourceGradient), std::move(sourceImage), std::move(gradientState), isSecondarySourceFilter));
 }
 std::shared_ptr<NNMultiplicationGradientNode> NNMultiplicationGradientNode::create(
-    std::span<const std::shared_ptr<NNImageNode>> gradientImages,
-    const std::shared_ptr<NNFilterNode>& forwardFilter, bool isSecondarySourceFilter) {
+    ArrayRef<std::shared_ptr<NNImageNode>> gradientImages, const std::shared_ptr<NNFilterNode>& forwardFilter,
+    bool isSecondarySourceFilter) {
   return std::shared_ptr<NNMultiplicationGradientNode>(
       new NNMultiplicationGradientNode(gradientImages, forwardFilter, isSecondarySourceFilter));
 }
@@ -243,8 +239,8 @@ std::shared_ptr<NNDivisionGradientNode> NNDivisionGradientNode::create(
       std::move(sourceGradient), std::move(sourceImage), std::move(gradientState), isSecondarySourceFilter));
 }
 std::shared_ptr<NNDivisionGradientNode> NNDivisionGradientNode::create(
-    std::span<const std::shared_ptr<NNImageNode>> gradientImages,
-    const std::shared_ptr<NNFilterNode>& forwardFilter, bool isSecondarySourceFilter) {
+    ArrayRef<std::shared_ptr<NNImageNode>> gradientImages, const std::shared_ptr<NNFilterNode>& forwardFilter,
+    bool isSecondarySourceFilter) {
   return std::shared_ptr<NNDivisionGradientNode>(
       new NNDivisionGradientNode(gradientImages, forwardFilter, isSecondarySourceFilter));
 }

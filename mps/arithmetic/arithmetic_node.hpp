@@ -59,7 +59,7 @@ class NNBinaryArithmeticNode : public NNFilterNode {
  protected:
   NNBinaryArithmeticNode(std::shared_ptr<NNImageNode> leftSource, std::shared_ptr<NNImageNode> rightSource);
   /// @throws Error unless there are exactly two.
-  explicit NNBinaryArithmeticNode(std::span<const std::shared_ptr<NNImageNode>> sources);
+  explicit NNBinaryArithmeticNode(ArrayRef<std::shared_ptr<NNImageNode>> sources);
   /// Gives a kernel all that the node says.
   std::shared_ptr<Kernel> configured(const std::shared_ptr<CNNArithmetic>& kernel) const;
   /// What tells the two gradient nodes apart.
@@ -92,7 +92,7 @@ class NNAdditionNode : public NNBinaryArithmeticNode {
  public:
   static std::shared_ptr<NNAdditionNode> create(std::shared_ptr<NNImageNode> leftSource,
                                                 std::shared_ptr<NNImageNode> rightSource);
-  static std::shared_ptr<NNAdditionNode> create(std::span<const std::shared_ptr<NNImageNode>> sources);
+  static std::shared_ptr<NNAdditionNode> create(ArrayRef<std::shared_ptr<NNImageNode>> sources);
   [[nodiscard]] std::string className() const override { return "NNAdditionNode"; }
   [[nodiscard]] std::string gradientClass() const override { return "NNAdditionGradientNode"; }
   [[nodiscard]] std::shared_ptr<Kernel> makeKernel(const std::shared_ptr<mtl::Device>& device) const override;
@@ -108,7 +108,7 @@ class NNSubtractionNode : public NNBinaryArithmeticNode {
  public:
   static std::shared_ptr<NNSubtractionNode> create(std::shared_ptr<NNImageNode> leftSource,
                                                    std::shared_ptr<NNImageNode> rightSource);
-  static std::shared_ptr<NNSubtractionNode> create(std::span<const std::shared_ptr<NNImageNode>> sources);
+  static std::shared_ptr<NNSubtractionNode> create(ArrayRef<std::shared_ptr<NNImageNode>> sources);
   [[nodiscard]] std::string className() const override { return "NNSubtractionNode"; }
   [[nodiscard]] std::string gradientClass() const override { return "NNSubtractionGradientNode"; }
   [[nodiscard]] std::shared_ptr<Kernel> makeKernel(const std::shared_ptr<mtl::Device>& device) const override;
@@ -124,7 +124,7 @@ class NNMultiplicationNode : public NNBinaryArithmeticNode {
  public:
   static std::shared_ptr<NNMultiplicationNode> create(std::shared_ptr<NNImageNode> leftSource,
                                                       std::shared_ptr<NNImageNode> rightSource);
-  static std::shared_ptr<NNMultiplicationNode> create(std::span<const std::shared_ptr<NNImageNode>> sources);
+  static std::shared_ptr<NNMultiplicationNode> create(ArrayRef<std::shared_ptr<NNImageNode>> sources);
   [[nodiscard]] std::string className() const override { return "NNMultiplicationNode"; }
   [[nodiscard]] std::string gradientClass() const override { return "NNMultiplicationGradientNode"; }
   [[nodiscard]] std::shared_ptr<Kernel> makeKernel(const std::shared_ptr<mtl::Device>& device) const override;
@@ -140,7 +140,7 @@ class NNDivisionNode : public NNBinaryArithmeticNode {
  public:
   static std::shared_ptr<NNDivisionNode> create(std::shared_ptr<NNImageNode> leftSource,
                                                 std::shared_ptr<NNImageNode> rightSource);
-  static std::shared_ptr<NNDivisionNode> create(std::span<const std::shared_ptr<NNImageNode>> sources);
+  static std::shared_ptr<NNDivisionNode> create(ArrayRef<std::shared_ptr<NNImageNode>> sources);
   [[nodiscard]] std::string className() const override { return "NNDivisionNode"; }
   [[nodiscard]] std::string gradientClass() const override { return "NNDivisionGradientNode"; }
   [[nodiscard]] std::shared_ptr<Kernel> makeKernel(const std::shared_ptr<mtl::Device>& device) const override;
@@ -157,7 +157,7 @@ class NNComparisonNode : public NNBinaryArithmeticNode {
  public:
   static std::shared_ptr<NNComparisonNode> create(std::shared_ptr<NNImageNode> leftSource,
                                                   std::shared_ptr<NNImageNode> rightSource);
-  static std::shared_ptr<NNComparisonNode> create(std::span<const std::shared_ptr<NNImageNode>> sources);
+  static std::shared_ptr<NNComparisonNode> create(ArrayRef<std::shared_ptr<NNImageNode>> sources);
   /// Equal.
   [[nodiscard]] NNComparisonType comparisonType() const { return comparisonType_; }
   void setComparisonType(NNComparisonType type) { comparisonType_ = type; }
@@ -205,7 +205,7 @@ class NNArithmeticGradientNode : public NNGradientFilterNode {
                            std::shared_ptr<NNImageNode> sourceImage,
                            std::shared_ptr<NNStateNode> gradientState, bool isSecondarySourceFilter);
   /// @param gradientImages {gradient of the result, forward image} @throws Error unless there are exactly two
-  NNArithmeticGradientNode(std::span<const std::shared_ptr<NNImageNode>> gradientImages,
+  NNArithmeticGradientNode(ArrayRef<std::shared_ptr<NNImageNode>> gradientImages,
                            const std::shared_ptr<NNFilterNode>& forwardFilter, bool isSecondarySourceFilter);
   /// Gives a kernel all that the node says.
   std::shared_ptr<Kernel> configured(const std::shared_ptr<CNNArithmeticGradient>& kernel) const;
@@ -229,9 +229,9 @@ class NNAdditionGradientNode : public NNArithmeticGradientNode {
                                                         std::shared_ptr<NNImageNode> sourceImage,
                                                         std::shared_ptr<NNStateNode> gradientState,
                                                         bool isSecondarySourceFilter);
-  static std::shared_ptr<NNAdditionGradientNode> create(
-      std::span<const std::shared_ptr<NNImageNode>> gradientImages,
-      const std::shared_ptr<NNFilterNode>& forwardFilter, bool isSecondarySourceFilter);
+  static std::shared_ptr<NNAdditionGradientNode> create(ArrayRef<std::shared_ptr<NNImageNode>> gradientImages,
+                                                        const std::shared_ptr<NNFilterNode>& forwardFilter,
+                                                        bool isSecondarySourceFilter);
   [[nodiscard]] std::string className() const override { return "NNAdditionGradientNode"; }
   [[nodiscard]] std::shared_ptr<Kernel> makeKernel(const std::shared_ptr<mtl::Device>& device) const override;
 
@@ -247,7 +247,7 @@ class NNSubtractionGradientNode : public NNArithmeticGradientNode {
                                                            std::shared_ptr<NNStateNode> gradientState,
                                                            bool isSecondarySourceFilter);
   static std::shared_ptr<NNSubtractionGradientNode> create(
-      std::span<const std::shared_ptr<NNImageNode>> gradientImages,
+      ArrayRef<std::shared_ptr<NNImageNode>> gradientImages,
       const std::shared_ptr<NNFilterNode>& forwardFilter, bool isSecondarySourceFilter);
   [[nodiscard]] std::string className() const override { return "NNSubtractionGradientNode"; }
   [[nodiscard]] std::shared_ptr<Kernel> makeKernel(const std::shared_ptr<mtl::Device>& device) const override;
@@ -264,7 +264,7 @@ class NNMultiplicationGradientNode : public NNArithmeticGradientNode {
                                                               std::shared_ptr<NNStateNode> gradientState,
                                                               bool isSecondarySourceFilter);
   static std::shared_ptr<NNMultiplicationGradientNode> create(
-      std::span<const std::shared_ptr<NNImageNode>> gradientImages,
+      ArrayRef<std::shared_ptr<NNImageNode>> gradientImages,
       const std::shared_ptr<NNFilterNode>& forwardFilter, bool isSecondarySourceFilter);
   [[nodiscard]] std::string className() const override { return "NNMultiplicationGradientNode"; }
   [[nodiscard]] std::shared_ptr<Kernel> makeKernel(const std::shared_ptr<mtl::Device>& device) const override;
@@ -280,9 +280,9 @@ class NNDivisionGradientNode : public NNArithmeticGradientNode {
                                                         std::shared_ptr<NNImageNode> sourceImage,
                                                         std::shared_ptr<NNStateNode> gradientState,
                                                         bool isSecondarySourceFilter);
-  static std::shared_ptr<NNDivisionGradientNode> create(
-      std::span<const std::shared_ptr<NNImageNode>> gradientImages,
-      const std::shared_ptr<NNFilterNode>& forwardFilter, bool isSecondarySourceFilter);
+  static std::shared_ptr<NNDivisionGradientNode> create(ArrayRef<std::shared_ptr<NNImageNode>> gradientImages,
+                                                        const std::shared_ptr<NNFilterNode>& forwardFilter,
+                                                        bool isSecondarySourceFilter);
   [[nodiscard]] std::string className() const override { return "NNDivisionGradientNode"; }
   [[nodiscard]] std::shared_ptr<Kernel> makeKernel(const std::shared_ptr<mtl::Device>& device) const override;
 

@@ -34,7 +34,7 @@ NNConcatenationNode::NNConcatenationNode(std::vector<std::shared_ptr<NNImageNode
 }
 
 std::shared_ptr<NNConcatenationNode> NNConcatenationNode::create(
-    std::span<const std::shared_ptr<NNImageNode>> sources) {
+    ArrayRef<std::shared_ptr<NNImageNode>> sources) {
   return std::shared_ptr<NNConcatenationNode>(
       new NNConcatenationNode(std::vector(sources.begin(), sources.end())));
 }

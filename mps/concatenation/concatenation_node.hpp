@@ -18,11 +18,7 @@ class NNConcatenationNode : public NNFilterNode {
  public:
   /// @param sources at least one; the same image may come more than once
   /// @throws Error for none
-  static std::shared_ptr<NNConcatenationNode> create(std::span<const std::shared_ptr<NNImageNode>> sources);
-  static std::shared_ptr<NNConcatenationNode> create(
-      std::initializer_list<std::shared_ptr<NNImageNode>> sources) {
-    return create(std::span(sources.begin(), sources.size()));
-  }
+  static std::shared_ptr<NNConcatenationNode> create(ArrayRef<std::shared_ptr<NNImageNode>> sources);
   /// NNConcatenation::channelAlignment of the kernel (spec/00 D18). 4: each source is padded with zeros to a multiple of
   /// four channels, and a convolution behind it must have as many input channels. With 1 nothing is padded.
   [[nodiscard]] std::size_t channelAlignment() const { return channelAlignment_; }

@@ -28,8 +28,8 @@ struct Derived {
 
 class GradientChecker {
  public:
-  GradientChecker(NNGraph& graph, const std::vector<ImageBatch>& sourceImages,
-                  const std::vector<StateBatch>& sourceStates, const GradientCheckOptions& options)
+  GradientChecker(NNGraph& graph, ArrayRef<ImageBatch> sourceImages, ArrayRef<StateBatch> sourceStates,
+                  const GradientCheckOptions& options)
       : options_(options),
         reference_(graph, sourceImages, sourceStates),
         program_(reference_.program()),
@@ -164,9 +164,8 @@ std::string GradientCheckReport::describe() const {
   return text;
 }
 
-GradientCheckReport checkGradients(NNGraph& graph, const std::vector<ImageBatch>& sourceImages,
-                                   const std::vector<StateBatch>& sourceStates,
-                                   const GradientCheckOptions& options) {
+GradientCheckReport checkGradients(NNGraph& graph, ArrayRef<ImageBatch> sourceImages,
+                                   ArrayRef<StateBatch> sourceStates, const GradientCheckOptions& options) {
   if (options.elementsPerTensor == 0) throw Error("checkGradients", "elementsPerTensor", "0", "at least 1");
   const auto& steps = graph.program().steps;
   if (std::ranges::none_of(steps, [](const ProgramStep& step) { return step.forward != nowhere; }))

@@ -10,8 +10,8 @@
 #include "mps/core/state.hpp"
 #include "mps/graph/nn_graph.hpp"
 
-/// Checks the gradients of a graph (spec/00 D21). Part of the library unmetal::conform, which is linked
-/// beside unmetal::unmetal:
+/// Checks the gradients of a graph (spec/00 D21). unmetal_conform.hpp includes it. Part of the library unmetal::conform,
+/// which is linked beside unmetal::unmetal:
 ///
 ///     find_package(unmetal REQUIRED COMPONENTS conform)
 ///     target_link_libraries(program PRIVATE unmetal::conform)
@@ -73,8 +73,8 @@ struct GradientCheckReport {
 /// @param sourceImages,sourceStates as for NNGraph::encodeBatch; permanent images
 /// @throws Error as encodeBatch does, for a graph without gradient nodes, and for a node whose kernel has no
 /// float64 reference
-GradientCheckReport checkGradients(NNGraph& graph, const std::vector<ImageBatch>& sourceImages,
-                                   const std::vector<StateBatch>& sourceStates = {},
+GradientCheckReport checkGradients(NNGraph& graph, ArrayRef<ImageBatch> sourceImages,
+                                   ArrayRef<StateBatch> sourceStates = {},
                                    const GradientCheckOptions& options = {});
 
 }  // namespace mps

@@ -16,9 +16,8 @@ ParameterKey keyOf(const PreparedCall::Parameter& parameter) {
   return {parameter.memory.get(), parameter.byteOffset};
 }
 
-GraphReference::GraphReference(NNGraph& graph, const std::vector<ImageBatch>& sources,
-                               const std::vector<StateBatch>& states)
-    : sourceStates(states), device_(graph.device()), program_(graph.program()) {
+GraphReference::GraphReference(NNGraph& graph, ArrayRef<ImageBatch> sources, ArrayRef<StateBatch> states)
+    : sourceStates(states.begin(), states.end()), device_(graph.device()), program_(graph.program()) {
   for (const ImageBatch& batch : sources)
     if (!batch.empty() && batch.isTemporary())
       throw Error(graph.describe(), "sourceImages", "temporary images",

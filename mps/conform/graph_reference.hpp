@@ -32,8 +32,7 @@ class GraphReference {
  public:
   /// Encodes the graph once, without updates, and waits. Other work of the graph must have completed.
   /// @throws Error as NNGraph::encodeBatch does, for temporary sources, and for a kernel without a reference
-  GraphReference(NNGraph& graph, const std::vector<ImageBatch>& sources,
-                 const std::vector<StateBatch>& states);
+  GraphReference(NNGraph& graph, ArrayRef<ImageBatch> sources, ArrayRef<StateBatch> states);
 
   [[nodiscard]] const GraphProgram& program() const { return program_; }
 

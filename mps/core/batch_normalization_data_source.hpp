@@ -38,6 +38,9 @@ class CNNBatchNormalizationDataSource : public SecureCoding {
   /// a constant channel is huge; 1e-3 and 1e-5 are usual.
   [[nodiscard]] virtual float epsilon() const { return FLT_MIN; }
 
+  // A class that overrides one form of an update means to hide the other one: GCC need not warn of it.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Woverloaded-virtual"
   /// @name Device-side updates
   /// Called by NNGraph right after the gradient pass is encoded (style UpdateDeviceGPU), the statistics first:
   /// encode work that reads the state and return a state with the new values; the kernel is reloaded from it.
@@ -67,6 +70,7 @@ class CNNBatchNormalizationDataSource : public SecureCoding {
     return false;
   }
   /// @}
+#pragma GCC diagnostic pop
 
   /// For a copy of the kernel, or of a graph, on that device, which may be this source's: a copy that is to train by itself
   /// needs one. null, the default: the copy shares this source.

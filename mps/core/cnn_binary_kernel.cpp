@@ -42,9 +42,8 @@ ImageDescriptor CNNBinaryKernel::sizeDestination(const ImageDescriptor& primary,
   return destination;
 }
 
-ImageDescriptor CNNBinaryKernel::destinationImageDescriptor(
-    std::span<const std::shared_ptr<Image>> sourceImages,
-    std::span<const std::shared_ptr<State>> sourceStates) {
+ImageDescriptor CNNBinaryKernel::destinationImageDescriptor(ArrayRef<std::shared_ptr<Image>> sourceImages,
+                                                            ArrayRef<std::shared_ptr<State>> sourceStates) {
   if (sourceImages.size() != 2)
     throw Error(describe(), "sourceImages", std::to_string(sourceImages.size()) + " images", "exactly 2");
   if (!sourceImages[0] || !sourceImages[1]) throw Error(describe(), "sourceImages", "null", "images");
@@ -168,22 +167,21 @@ ImageBatch CNNBinaryKernel::encodeBatch(const std::shared_ptr<mtl::CommandBuffer
 
 std::shared_ptr<State> CNNBinaryKernel::resultState(
     const std::shared_ptr<Image>& /*primaryImage*/, const std::shared_ptr<Image>& /*secondaryImage*/,
-    std::span<const std::shared_ptr<State>> /*sourceStates*/,
+    ArrayRef<std::shared_ptr<State>> /*sourceStates*/,
     const std::shared_ptr<Image>& /*destinationImage*/) const {
   return makesState() ? makeState(nullptr) : nullptr;
 }
 
 StateBatch CNNBinaryKernel::resultStateBatch(const ImageBatch& primaryImages,
                                              const ImageBatch& /*secondaryImages*/,
-                                             std::span<const StateBatch> /*sourceStates*/,
+                                             ArrayRef<StateBatch> /*sourceStates*/,
                                              const ImageBatch& /*destinationImages*/) const {
   return makeStates(nullptr, primaryImages.count());
 }
 
 std::shared_ptr<State> CNNBinaryKernel::temporaryResultState(
     const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const std::shared_ptr<Image>& /*primaryImage*/,
-    const std::shared_ptr<Image>& /*secondaryImage*/,
-    std::span<const std::shared_ptr<State>> /*sourceStates*/,
+    const std::shared_ptr<Image>& /*secondaryImage*/, ArrayRef<std::shared_ptr<State>> /*sourceStates*/,
     const std::shared_ptr<Image>& /*destinationImage*/) const {
   detail::checkCommandBuffer(*this, commandBuffer);
   return makesState() ? makeState(commandBuffer) : nullptr;
@@ -191,7 +189,7 @@ std::shared_ptr<State> CNNBinaryKernel::temporaryResultState(
 
 StateBatch CNNBinaryKernel::temporaryResultStateBatch(
     const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const ImageBatch& primaryImages,
-    const ImageBatch& /*secondaryImages*/, std::span<const StateBatch> /*sourceStates*/,
+    const ImageBatch& /*secondaryImages*/, ArrayRef<StateBatch> /*sourceStates*/,
     const ImageBatch& /*destinationImages*/) const {
   detail::checkCommandBuffer(*this, commandBuffer);
   return makeStates(commandBuffer, primaryImages.count());
@@ -199,7 +197,7 @@ StateBatch CNNBinaryKernel::temporaryResultStateBatch(
 
 std::size_t CNNBinaryKernel::encodingStorageSize(const std::shared_ptr<Image>& primaryImage,
                                                  const std::shared_ptr<Image>& secondaryImage,
-                                                 std::span<const std::shared_ptr<State>> sourceStates,
+                                                 ArrayRef<std::shared_ptr<State>> sourceStates,
                                                  const std::shared_ptr<Image>& destinationImage) const {
   std::vector<StateBatch> states;
   for (const auto& state : sourceStates) states.push_back(StateBatch{state});
@@ -210,7 +208,7 @@ std::size_t CNNBinaryKernel::encodingStorageSize(const std::shared_ptr<Image>& p
 
 std::size_t CNNBinaryKernel::batchEncodingStorageSize(const ImageBatch& primaryImages,
                                                       const ImageBatch& secondaryImages,
-                                                      std::span<const StateBatch> sourceStates,
+                                                      ArrayRef<StateBatch> sourceStates,
                                                       const ImageBatch& destinationImages) const {
   detail::checkCount(*this, "secondaryImages", secondaryImages.count(), primaryImages.count());
   if (primaryImages.empty()) return 0;

@@ -162,9 +162,8 @@ class CNNBinaryKernel : public detail::ImageKernel {
   /// @}
 
   /// Size and format of the destination; sets the offsets. @param sourceImages {primary, secondary}
-  ImageDescriptor destinationImageDescriptor(
-      std::span<const std::shared_ptr<Image>> sourceImages,
-      std::span<const std::shared_ptr<State>> sourceStates = {}) override;
+  ImageDescriptor destinationImageDescriptor(ArrayRef<std::shared_ptr<Image>> sourceImages,
+                                             ArrayRef<std::shared_ptr<State>> sourceStates = {}) override;
   [[nodiscard]] std::size_t sourceCount() const override { return 2; }
   /// @name The library's own
   /// @{
@@ -182,20 +181,20 @@ class CNNBinaryKernel : public detail::ImageKernel {
   /// @{
   [[nodiscard]] std::shared_ptr<State> resultState(
       const std::shared_ptr<Image>& primaryImage, const std::shared_ptr<Image>& secondaryImage,
-      std::span<const std::shared_ptr<State>> sourceStates = {},
+      ArrayRef<std::shared_ptr<State>> sourceStates = {},
       const std::shared_ptr<Image>& destinationImage = nullptr) const;
   [[nodiscard]] StateBatch resultStateBatch(const ImageBatch& primaryImages,
                                             const ImageBatch& secondaryImages,
-                                            std::span<const StateBatch> sourceStates = {},
+                                            ArrayRef<StateBatch> sourceStates = {},
                                             const ImageBatch& destinationImages = {}) const;
   [[nodiscard]] std::shared_ptr<State> temporaryResultState(
       const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const std::shared_ptr<Image>& primaryImage,
-      const std::shared_ptr<Image>& secondaryImage, std::span<const std::shared_ptr<State>> sourceStates = {},
+      const std::shared_ptr<Image>& secondaryImage, ArrayRef<std::shared_ptr<State>> sourceStates = {},
       const std::shared_ptr<Image>& destinationImage = nullptr) const;
   [[nodiscard]] StateBatch temporaryResultStateBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                                                      const ImageBatch& primaryImages,
                                                      const ImageBatch& secondaryImages,
-                                                     std::span<const StateBatch> sourceStates = {},
+                                                     ArrayRef<StateBatch> sourceStates = {},
                                                      const ImageBatch& destinationImages = {}) const;
   /// @}
 
@@ -206,11 +205,11 @@ class CNNBinaryKernel : public detail::ImageKernel {
   /// @{
   [[nodiscard]] std::size_t encodingStorageSize(
       const std::shared_ptr<Image>& primaryImage, const std::shared_ptr<Image>& secondaryImage,
-      std::span<const std::shared_ptr<State>> sourceStates = {},
+      ArrayRef<std::shared_ptr<State>> sourceStates = {},
       const std::shared_ptr<Image>& destinationImage = nullptr) const;
   [[nodiscard]] std::size_t batchEncodingStorageSize(const ImageBatch& primaryImages,
                                                      const ImageBatch& secondaryImages,
-                                                     std::span<const StateBatch> sourceStates = {},
+                                                     ArrayRef<StateBatch> sourceStates = {},
                                                      const ImageBatch& destinationImages = {}) const;
   /// @}
 

@@ -154,9 +154,8 @@ ImageDescriptor CNNGradientKernel::sizeDestination(const ImageDescriptor& primar
   return destination;
 }
 
-ImageDescriptor CNNGradientKernel::destinationImageDescriptor(
-    std::span<const std::shared_ptr<Image>> sourceImages,
-    std::span<const std::shared_ptr<State>> sourceStates) {
+ImageDescriptor CNNGradientKernel::destinationImageDescriptor(ArrayRef<std::shared_ptr<Image>> sourceImages,
+                                                              ArrayRef<std::shared_ptr<State>> sourceStates) {
   if (sourceImages.size() != 2)
     throw Error(describe(), "sourceImages", std::to_string(sourceImages.size()) + " images",
                 "exactly 2: source gradient and source image");

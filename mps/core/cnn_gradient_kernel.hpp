@@ -61,8 +61,8 @@ class CNNGradientKernel : public CNNBinaryKernel {
   /// channels. Sets the secondary properties, offsets
   /// and strides to what the forward kernel had; they can be read afterwards.
   /// @param sourceImages {source gradient, source image}  @param sourceStates {gradient state}
-  ImageDescriptor destinationImageDescriptor(std::span<const std::shared_ptr<Image>> sourceImages,
-                                             std::span<const std::shared_ptr<State>> sourceStates) override;
+  ImageDescriptor destinationImageDescriptor(ArrayRef<std::shared_ptr<Image>> sourceImages,
+                                             ArrayRef<std::shared_ptr<State>> sourceStates) override;
 
   /// @name The library's own: what a compiled graph needs, without images.
   /// @{

@@ -252,8 +252,8 @@ ImageDescriptor CNNKernel::sizeDestination(const ImageDescriptor& source) {
   return destination;
 }
 
-ImageDescriptor CNNKernel::destinationImageDescriptor(std::span<const std::shared_ptr<Image>> sourceImages,
-                                                      std::span<const std::shared_ptr<State>> sourceStates) {
+ImageDescriptor CNNKernel::destinationImageDescriptor(ArrayRef<std::shared_ptr<Image>> sourceImages,
+                                                      ArrayRef<std::shared_ptr<State>> sourceStates) {
   if (sourceImages.size() != 1)
     throw Error(describe(), "sourceImages", std::to_string(sourceImages.size()) + " images", "exactly 1");
   if (!sourceImages[0]) throw Error(describe(), "sourceImages", "null", "an image");
@@ -402,42 +402,40 @@ std::shared_ptr<State> CNNKernel::makeState(const std::shared_ptr<mtl::CommandBu
 }
 
 std::shared_ptr<State> CNNKernel::resultState(const std::shared_ptr<Image>& /*sourceImage*/,
-                                              std::span<const std::shared_ptr<State>> sourceStates,
+                                              ArrayRef<std::shared_ptr<State>> sourceStates,
                                               const std::shared_ptr<Image>& /*destinationImage*/) const {
   return makesState() ? makeState(nullptr, sourceStates) : nullptr;
 }
 
-StateBatch CNNKernel::resultStateBatch(const ImageBatch& sourceImages,
-                                       std::span<const StateBatch> sourceStates,
+StateBatch CNNKernel::resultStateBatch(const ImageBatch& sourceImages, ArrayRef<StateBatch> sourceStates,
                                        const ImageBatch& /*destinationImages*/) const {
   return makeStates(nullptr, sourceImages.count(), sourceStates);
 }
 
 std::shared_ptr<State> CNNKernel::temporaryResultState(
     const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const std::shared_ptr<Image>& /*sourceImage*/,
-    std::span<const std::shared_ptr<State>> sourceStates,
-    const std::shared_ptr<Image>& /*destinationImage*/) const {
+    ArrayRef<std::shared_ptr<State>> sourceStates, const std::shared_ptr<Image>& /*destinationImage*/) const {
   detail::checkCommandBuffer(*this, commandBuffer);
   return makesState() ? makeState(commandBuffer, sourceStates) : nullptr;
 }
 
 StateBatch CNNKernel::temporaryResultStateBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                                                 const ImageBatch& sourceImages,
-                                                std::span<const StateBatch> sourceStates,
+                                                ArrayRef<StateBatch> sourceStates,
                                                 const ImageBatch& /*destinationImages*/) const {
   detail::checkCommandBuffer(*this, commandBuffer);
   return makeStates(commandBuffer, sourceImages.count(), sourceStates);
 }
 
 std::size_t CNNKernel::encodingStorageSize(const std::shared_ptr<Image>& sourceImage,
-                                           std::span<const std::shared_ptr<State>> /*sourceStates*/,
+                                           ArrayRef<std::shared_ptr<State>> /*sourceStates*/,
                                            const std::shared_ptr<Image>& destinationImage) const {
   return batchEncodingStorageSize(detail::batchOf(*this, "sourceImage", sourceImage), {},
                                   destinationImage ? ImageBatch::of(destinationImage) : ImageBatch{});
 }
 
 std::size_t CNNKernel::batchEncodingStorageSize(const ImageBatch& sourceImages,
-                                                std::span<const StateBatch> /*sourceStates*/,
+                                                ArrayRef<StateBatch> /*sourceStates*/,
                                                 const ImageBatch& destinationImages) const {
   if (sourceImages.empty()) return 0;
   if (destinationImages.empty()) {

@@ -91,9 +91,8 @@ class CNNKernel : public detail::ImageKernel {
   /// section 11.7: built-in rule, the class, each source state, the policy's own hook.
   /// @param sourceImages exactly one
   /// @throws Error when no window fits.
-  ImageDescriptor destinationImageDescriptor(
-      std::span<const std::shared_ptr<Image>> sourceImages,
-      std::span<const std::shared_ptr<State>> sourceStates = {}) override;
+  ImageDescriptor destinationImageDescriptor(ArrayRef<std::shared_ptr<Image>> sourceImages,
+                                             ArrayRef<std::shared_ptr<State>> sourceStates = {}) override;
   [[nodiscard]] std::size_t sourceCount() const override { return 1; }
 
   /// @name States to encode with; null (empty) for kernels without. Make them after all properties are final
@@ -103,18 +102,18 @@ class CNNKernel : public detail::ImageKernel {
   ///                         looks at it.
   /// @{
   [[nodiscard]] std::shared_ptr<State> resultState(
-      const std::shared_ptr<Image>& sourceImage, std::span<const std::shared_ptr<State>> sourceStates = {},
+      const std::shared_ptr<Image>& sourceImage, ArrayRef<std::shared_ptr<State>> sourceStates = {},
       const std::shared_ptr<Image>& destinationImage = nullptr) const;
   [[nodiscard]] StateBatch resultStateBatch(const ImageBatch& sourceImages,
-                                            std::span<const StateBatch> sourceStates = {},
+                                            ArrayRef<StateBatch> sourceStates = {},
                                             const ImageBatch& destinationImages = {}) const;
   [[nodiscard]] std::shared_ptr<State> temporaryResultState(
       const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const std::shared_ptr<Image>& sourceImage,
-      std::span<const std::shared_ptr<State>> sourceStates = {},
+      ArrayRef<std::shared_ptr<State>> sourceStates = {},
       const std::shared_ptr<Image>& destinationImage = nullptr) const;
   [[nodiscard]] StateBatch temporaryResultStateBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                                                      const ImageBatch& sourceImages,
-                                                     std::span<const StateBatch> sourceStates = {},
+                                                     ArrayRef<StateBatch> sourceStates = {},
                                                      const ImageBatch& destinationImages = {}) const;
   /// @}
 
@@ -123,10 +122,10 @@ class CNNKernel : public detail::ImageKernel {
   /// @param destinationImage null (empty): one as destinationImageDescriptor would size it
   /// @{
   [[nodiscard]] std::size_t encodingStorageSize(
-      const std::shared_ptr<Image>& sourceImage, std::span<const std::shared_ptr<State>> sourceStates = {},
+      const std::shared_ptr<Image>& sourceImage, ArrayRef<std::shared_ptr<State>> sourceStates = {},
       const std::shared_ptr<Image>& destinationImage = nullptr) const;
   [[nodiscard]] std::size_t batchEncodingStorageSize(const ImageBatch& sourceImages,
-                                                     std::span<const StateBatch> sourceStates = {},
+                                                     ArrayRef<StateBatch> sourceStates = {},
                                                      const ImageBatch& destinationImages = {}) const;
   /// @}
 

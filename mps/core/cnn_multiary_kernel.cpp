@@ -41,9 +41,8 @@ std::vector<ImageBatch> CNNMultiaryKernel::batchesOf(std::span<const std::shared
   return batches;
 }
 
-ImageDescriptor CNNMultiaryKernel::destinationImageDescriptor(
-    std::span<const std::shared_ptr<Image>> sourceImages,
-    std::span<const std::shared_ptr<State>> sourceStates) {
+ImageDescriptor CNNMultiaryKernel::destinationImageDescriptor(ArrayRef<std::shared_ptr<Image>> sourceImages,
+                                                              ArrayRef<std::shared_ptr<State>> sourceStates) {
   checkSourceCount(sourceImages.size());
   std::vector<detail::SourceOfSize> sources;
   std::vector<std::size_t> channels;
@@ -130,37 +129,35 @@ ImageBatch CNNMultiaryKernel::encodeReturning(const std::shared_ptr<mtl::Command
 }
 
 void CNNMultiaryKernel::encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-                               std::span<const std::shared_ptr<Image>> sourceImages,
+                               ArrayRef<std::shared_ptr<Image>> sourceImages,
                                const std::shared_ptr<Image>& destinationImage) {
   if (!destinationImage) throw Error(describe(), "destinationImage", "null", "an image");
   encodeInto(commandBuffer, batchesOf(sourceImages), {}, ImageBatch::of(destinationImage), false);
 }
 
 void CNNMultiaryKernel::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-                                    std::span<const ImageBatch> sourceImages,
-                                    const ImageBatch& destinationImages) {
+                                    ArrayRef<ImageBatch> sourceImages, const ImageBatch& destinationImages) {
   encodeInto(commandBuffer, sourceImages, {}, destinationImages, true);
 }
 
 void CNNMultiaryKernel::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-                                    std::span<const ImageBatch> sourceImages,
-                                    const StateBatch& destinationStates,
+                                    ArrayRef<ImageBatch> sourceImages, const StateBatch& destinationStates,
                                     const ImageBatch& destinationImages) {
   encodeInto(commandBuffer, sourceImages, destinationStates, destinationImages, true);
 }
 
 std::shared_ptr<Image> CNNMultiaryKernel::encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-                                                 std::span<const std::shared_ptr<Image>> sourceImages) {
+                                                 ArrayRef<std::shared_ptr<Image>> sourceImages) {
   return encodeReturning(commandBuffer, batchesOf(sourceImages), nullptr, false, false)[0];
 }
 
 ImageBatch CNNMultiaryKernel::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-                                          std::span<const ImageBatch> sourceImages) {
+                                          ArrayRef<ImageBatch> sourceImages) {
   return encodeReturning(commandBuffer, sourceImages, nullptr, false, true);
 }
 
 std::shared_ptr<Image> CNNMultiaryKernel::encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-                                                 std::span<const std::shared_ptr<Image>> sourceImages,
+                                                 ArrayRef<std::shared_ptr<Image>> sourceImages,
                                                  std::shared_ptr<State>& destinationState,
                                                  bool destinationStateIsTemporary) {
   StateBatch states;
@@ -171,31 +168,29 @@ std::shared_ptr<Image> CNNMultiaryKernel::encode(const std::shared_ptr<mtl::Comm
 }
 
 ImageBatch CNNMultiaryKernel::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-                                          std::span<const ImageBatch> sourceImages,
-                                          StateBatch& destinationStates, bool destinationStatesAreTemporary) {
+                                          ArrayRef<ImageBatch> sourceImages, StateBatch& destinationStates,
+                                          bool destinationStatesAreTemporary) {
   return encodeReturning(commandBuffer, sourceImages, &destinationStates, destinationStatesAreTemporary,
                          true);
 }
 
 std::shared_ptr<State> CNNMultiaryKernel::resultState(
-    std::span<const std::shared_ptr<Image>> sourceImages,
-    std::span<const std::shared_ptr<State>> /*sourceStates*/,
+    ArrayRef<std::shared_ptr<Image>> sourceImages, ArrayRef<std::shared_ptr<State>> /*sourceStates*/,
     const std::shared_ptr<Image>& /*destinationImage*/) const {
   checkSourceCount(sourceImages.size());
   return makesState() ? makeState(nullptr) : nullptr;
 }
 
-StateBatch CNNMultiaryKernel::resultStateBatch(std::span<const ImageBatch> sourceImages,
-                                               std::span<const StateBatch> /*sourceStates*/,
+StateBatch CNNMultiaryKernel::resultStateBatch(ArrayRef<ImageBatch> sourceImages,
+                                               ArrayRef<StateBatch> /*sourceStates*/,
                                                const ImageBatch& /*destinationImages*/) const {
   checkSourceCount(sourceImages.size());
   return makeStates(nullptr, sourceImages[0].count());
 }
 
 std::shared_ptr<State> CNNMultiaryKernel::temporaryResultState(
-    const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-    std::span<const std::shared_ptr<Image>> sourceImages,
-    std::span<const std::shared_ptr<State>> /*sourceStates*/,
+    const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, ArrayRef<std::shared_ptr<Image>> sourceImages,
+    ArrayRef<std::shared_ptr<State>> /*sourceStates*/,
     const std::shared_ptr<Image>& /*destinationImage*/) const {
   detail::checkCommandBuffer(*this, commandBuffer);
   checkSourceCount(sourceImages.size());
@@ -203,8 +198,8 @@ std::shared_ptr<State> CNNMultiaryKernel::temporaryResultState(
 }
 
 StateBatch CNNMultiaryKernel::temporaryResultStateBatch(
-    const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, std::span<const ImageBatch> sourceImages,
-    std::span<const StateBatch> /*sourceStates*/, const ImageBatch& /*destinationImages*/) const {
+    const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, ArrayRef<ImageBatch> sourceImages,
+    ArrayRef<StateBatch> /*sourceStates*/, const ImageBatch& /*destinationImages*/) const {
   detail::checkCommandBuffer(*this, commandBuffer);
   checkSourceCount(sourceImages.size());
   return makeStates(commandBuffer, sourceImages[0].count());

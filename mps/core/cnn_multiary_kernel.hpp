@@ -60,30 +60,28 @@ class CNNMultiaryKernel : public detail::ImageKernel {
   /// @name Encodes; sourceImages has sourceCount() entries, of a batch each in the batch forms.
   /// @{
   void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-              std::span<const std::shared_ptr<Image>> sourceImages,
-              const std::shared_ptr<Image>& destinationImage);
+              ArrayRef<std::shared_ptr<Image>> sourceImages, const std::shared_ptr<Image>& destinationImage);
   void encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-                   std::span<const ImageBatch> sourceImages, const ImageBatch& destinationImages);
+                   ArrayRef<ImageBatch> sourceImages, const ImageBatch& destinationImages);
   /// @param destinationStates as many as images of a source, or empty for none
   void encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-                   std::span<const ImageBatch> sourceImages, const StateBatch& destinationStates,
+                   ArrayRef<ImageBatch> sourceImages, const StateBatch& destinationStates,
                    const ImageBatch& destinationImages);
   std::shared_ptr<Image> encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-                                std::span<const std::shared_ptr<Image>> sourceImages);
+                                ArrayRef<std::shared_ptr<Image>> sourceImages);
   ImageBatch encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-                         std::span<const ImageBatch> sourceImages);
+                         ArrayRef<ImageBatch> sourceImages);
   std::shared_ptr<Image> encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-                                std::span<const std::shared_ptr<Image>> sourceImages,
+                                ArrayRef<std::shared_ptr<Image>> sourceImages,
                                 std::shared_ptr<State>& destinationState, bool destinationStateIsTemporary);
   ImageBatch encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-                         std::span<const ImageBatch> sourceImages, StateBatch& destinationStates,
+                         ArrayRef<ImageBatch> sourceImages, StateBatch& destinationStates,
                          bool destinationStatesAreTemporary);
   /// @}
 
   /// Size and format of the destination; sets the offsets. @param sourceImages sourceCount() images
-  ImageDescriptor destinationImageDescriptor(
-      std::span<const std::shared_ptr<Image>> sourceImages,
-      std::span<const std::shared_ptr<State>> sourceStates = {}) override;
+  ImageDescriptor destinationImageDescriptor(ArrayRef<std::shared_ptr<Image>> sourceImages,
+                                             ArrayRef<std::shared_ptr<State>> sourceStates = {}) override;
   /// @name The library's own
   /// @{
   [[nodiscard]] StateBatch makeStepStates(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
@@ -99,20 +97,18 @@ class CNNMultiaryKernel : public detail::ImageKernel {
   ///                         looks at these two.
   /// @{
   [[nodiscard]] std::shared_ptr<State> resultState(
-      std::span<const std::shared_ptr<Image>> sourceImages,
-      std::span<const std::shared_ptr<State>> sourceStates = {},
+      ArrayRef<std::shared_ptr<Image>> sourceImages, ArrayRef<std::shared_ptr<State>> sourceStates = {},
       const std::shared_ptr<Image>& destinationImage = nullptr) const;
-  [[nodiscard]] StateBatch resultStateBatch(std::span<const ImageBatch> sourceImages,
-                                            std::span<const StateBatch> sourceStates = {},
+  [[nodiscard]] StateBatch resultStateBatch(ArrayRef<ImageBatch> sourceImages,
+                                            ArrayRef<StateBatch> sourceStates = {},
                                             const ImageBatch& destinationImages = {}) const;
   [[nodiscard]] std::shared_ptr<State> temporaryResultState(
-      const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-      std::span<const std::shared_ptr<Image>> sourceImages,
-      std::span<const std::shared_ptr<State>> sourceStates = {},
+      const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, ArrayRef<std::shared_ptr<Image>> sourceImages,
+      ArrayRef<std::shared_ptr<State>> sourceStates = {},
       const std::shared_ptr<Image>& destinationImage = nullptr) const;
   [[nodiscard]] StateBatch temporaryResultStateBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-                                                     std::span<const ImageBatch> sourceImages,
-                                                     std::span<const StateBatch> sourceStates = {},
+                                                     ArrayRef<ImageBatch> sourceImages,
+                                                     ArrayRef<StateBatch> sourceStates = {},
                                                      const ImageBatch& destinationImages = {}) const;
   /// @}
 

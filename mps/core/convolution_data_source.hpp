@@ -50,6 +50,9 @@ class CNNConvolutionDataSource : public SecureCoding {
     return CNNConvolutionWeightsLayout::OHWI;
   }
 
+  // A class that overrides one form of update means to hide the other one: GCC need not warn of it.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Woverloaded-virtual"
   /// Device-side update, called by NNGraph right after the gradient pass is encoded (style UpdateDeviceGPU):
   /// encode an optimiser that reads gradientState (+dL/dW) and sourceState (the weights in use) and return
   /// the state with the new weights; forward and gradient kernel are reloaded from it. null: no update.
@@ -68,6 +71,7 @@ class CNNConvolutionDataSource : public SecureCoding {
                       const std::shared_ptr<CNNConvolutionWeightsAndBiasesState>& /*sourceState*/) {
     return false;
   }
+#pragma GCC diagnostic pop
 
   /// For a copy of the kernel, or of a graph, on that device, which may be this source's: a copy that is to train by itself
   /// needs one. null, the default: the copy shares this source.

@@ -20,28 +20,29 @@ CNNConvolutionDescriptor::CNNConvolutionDescriptor(std::size_t kernelWidth, std:
   check("CNNConvolutionDescriptor");
 }
 
-CNNConvolutionDescriptor CNNConvolutionDescriptor::cnnConvolutionDescriptor(
-    std::size_t kernelWidth, std::size_t kernelHeight, std::size_t inputFeatureChannels,
-    std::size_t outputFeatureChannels) {
+CNNConvolutionDescriptor CNNConvolutionDescriptor::create(std::size_t kernelWidth, std::size_t kernelHeight,
+                                                          std::size_t inputFeatureChannels,
+                                                          std::size_t outputFeatureChannels) {
   return {kernelWidth, kernelHeight, inputFeatureChannels, outputFeatureChannels, false};
 }
 
-CNNDepthWiseConvolutionDescriptor CNNDepthWiseConvolutionDescriptor::cnnConvolutionDescriptor(
+CNNDepthWiseConvolutionDescriptor CNNDepthWiseConvolutionDescriptor::create(
     std::size_t kernelWidth, std::size_t kernelHeight, std::size_t inputFeatureChannels,
     std::size_t outputFeatureChannels) {
   return {kernelWidth, kernelHeight, inputFeatureChannels, outputFeatureChannels, true};
 }
 
-CNNSubPixelConvolutionDescriptor CNNSubPixelConvolutionDescriptor::cnnConvolutionDescriptor(
-    std::size_t kernelWidth, std::size_t kernelHeight, std::size_t inputFeatureChannels,
-    std::size_t outputFeatureChannels) {
+CNNSubPixelConvolutionDescriptor CNNSubPixelConvolutionDescriptor::create(std::size_t kernelWidth,
+                                                                          std::size_t kernelHeight,
+                                                                          std::size_t inputFeatureChannels,
+                                                                          std::size_t outputFeatureChannels) {
   return {kernelWidth, kernelHeight, inputFeatureChannels, outputFeatureChannels, false};
 }
 
-void CNNConvolutionDescriptor::setBatchNormalizationParametersForInference(std::span<const float> mean,
-                                                                           std::span<const float> variance,
-                                                                           std::span<const float> gamma,
-                                                                           std::span<const float> beta,
+void CNNConvolutionDescriptor::setBatchNormalizationParametersForInference(ArrayRef<float> mean,
+                                                                           ArrayRef<float> variance,
+                                                                           ArrayRef<float> gamma,
+                                                                           ArrayRef<float> beta,
                                                                            float epsilon) {
   const auto checkCount = [&](const char* name, std::span<const float> values) {
     if (!values.empty() && values.size() != outputFeatureChannels_)

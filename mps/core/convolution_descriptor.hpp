@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "mps/core/array_ref.hpp"
 #include "mps/core/neuron_descriptor.hpp"
 
 namespace mps {
@@ -34,9 +35,14 @@ constexpr bool has(CNNConvolutionGradientOption options, CNNConvolutionGradientO
 class CNNConvolutionDescriptor {
  public:
   /// Stride 1, dilation 1, one group, no neuron.
+  static CNNConvolutionDescriptor create(std::size_t kernelWidth, std::size_t kernelHeight,
+                                         std::size_t inputFeatureChannels, std::size_t outputFeatureChannels);
+  /// Apple's name of create.
   static CNNConvolutionDescriptor cnnConvolutionDescriptor(std::size_t kernelWidth, std::size_t kernelHeight,
                                                            std::size_t inputFeatureChannels,
-                                                           std::size_t outputFeatureChannels);
+                                                           std::size_t outputFeatureChannels) {
+    return create(kernelWidth, kernelHeight, inputFeatureChannels, outputFeatureChannels);
+  }
 
   [[nodiscard]] std::size_t kernelWidth() const { return kernelWidth_; }
   void setKernelWidth(std::size_t width) { kernelWidth_ = checked("kernelWidth", width); }
@@ -68,10 +74,9 @@ class CNNConvolutionDescriptor {
   void setFusedNeuronDescriptor(NNNeuronDescriptor neuron) { neuron_ = std::move(neuron); }
   /// Folds a batch normalisation into weights and bias, for inference:
   /// W' = W * gamma / sqrt(variance + epsilon), b' = (b - mean) * gamma / sqrt(variance + epsilon) + beta.
-  /// Each span holds outputFeatureChannels values or is empty: mean 0, variance 1, gamma 1, beta 0.
-  void setBatchNormalizationParametersForInference(std::span<const float> mean,
-                                                   std::span<const float> variance,
-                                                   std::span<const float> gamma, std::span<const float> beta,
+  /// Each list holds outputFeatureChannels values, or is nullptr or empty: mean 0, variance 1, gamma 1, beta 0.
+  void setBatchNormalizationParametersForInference(ArrayRef<float> mean, ArrayRef<float> variance,
+                                                   ArrayRef<float> gamma, ArrayRef<float> beta,
                                                    float epsilon);
 
   /// 0 for an ordinary convolution; of a depth-wise one, results per input channel.
@@ -134,10 +139,16 @@ class CNNConvolutionDescriptor {
 class CNNDepthWiseConvolutionDescriptor : public CNNConvolutionDescriptor {
  public:
   /// @throws Error when inputFeatureChannels does not divide outputFeatureChannels.
+  static CNNDepthWiseConvolutionDescriptor create(std::size_t kernelWidth, std::size_t kernelHeight,
+                                                  std::size_t inputFeatureChannels,
+                                                  std::size_t outputFeatureChannels);
+  /// Apple's name of create.
   static CNNDepthWiseConvolutionDescriptor cnnConvolutionDescriptor(std::size_t kernelWidth,
                                                                     std::size_t kernelHeight,
                                                                     std::size_t inputFeatureChannels,
-                                                                    std::size_t outputFeatureChannels);
+                                                                    std::size_t outputFeatureChannels) {
+    return create(kernelWidth, kernelHeight, inputFeatureChannels, outputFeatureChannels);
+  }
 
  private:
   using CNNConvolutionDescriptor::CNNConvolutionDescriptor;
@@ -155,10 +166,16 @@ class CNNDepthWiseConvolutionDescriptor : public CNNConvolutionDescriptor {
 class CNNSubPixelConvolutionDescriptor : public CNNConvolutionDescriptor {
  public:
   /// As CNNConvolutionDescriptor's, with subPixelScaleFactor 1.
+  static CNNSubPixelConvolutionDescriptor create(std::size_t kernelWidth, std::size_t kernelHeight,
+                                                 std::size_t inputFeatureChannels,
+                                                 std::size_t outputFeatureChannels);
+  /// Apple's name of create.
   static CNNSubPixelConvolutionDescriptor cnnConvolutionDescriptor(std::size_t kernelWidth,
                                                                    std::size_t kernelHeight,
                                                                    std::size_t inputFeatureChannels,
-                                                                   std::size_t outputFeatureChannels);
+                                                                   std::size_t outputFeatureChannels) {
+    return create(kernelWidth, kernelHeight, inputFeatureChannels, outputFeatureChannels);
+  }
   /// Its square divides outputFeatureChannels: kernels throw otherwise when they are made.
   using CNNConvolutionDescriptor::setSubPixelScaleFactor;
 

@@ -329,7 +329,12 @@ struct Image::Transfer {
 };
 
 void Image::checkHostAccess(const char* method) const {
-  if (isTemporary()) throw Error("Image", method, "called on a temporary " + describe(), "a permanent image");
+  if (isTemporary())
+    throw Error(
+        "Image", method, "called on a temporary " + describe(),
+        "a permanent image: of a kernel by setDestinationImageAllocator(Image::defaultAllocator()), of a "
+        "graph by setExportFromGraph(true), setSynchronizeResource(true) and "
+        "setImageAllocator(Image::defaultAllocator()) on the image node");
   if (descriptor_.storageMode() == mtl::StorageMode::Private)
     throw Error("Image", method, "called on a private " + describe(), "storage that the host can see");
 }

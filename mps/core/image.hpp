@@ -4,11 +4,11 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
-#include <ranges>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "mps/core/element_range.hpp"
 #include "mps/core/image_descriptor.hpp"
 #include "mps/core/types.hpp"
 #include "mtl/types.hpp"
@@ -146,20 +146,30 @@ class Image : public std::enable_shared_from_this<Image> {
                   std::size_t imageIndex = 0);
   void writeBytes(std::span<const std::byte> source, DataLayout layout, std::size_t imageIndex = 0);
 
-  /// The same with elements instead of bytes. @throws Error when sizeof(T) is not the size of a channel.
-  template <class T, std::size_t Extent>
-  requires(!std::is_same_v<std::remove_const_t<T>, std::byte>) void readBytes(
-      std::span<T, Extent> destination, DataLayout layout, std::size_t imageIndex = 0) const {
-    checkElementSize(sizeof(T));
-    readBytes(std::as_writable_bytes(destination), layout, imageIndex);
+  /// @name The same with elements instead of bytes: a vector, an array or a span of floats, say
+  /// A vector must have its size before it is read into. @throws Error when an element has not the size of a channel.
+  /// @{
+  template <detail::WritableElementRange Elements>
+  void readBytes(Elements&& destination, DataLayout layout, const DataStrides& strides,
+                 const mtl::Region& region, const ImageReadWriteParams& channels,
+                 std::size_t imageIndex = 0) const {
+    readBytes(writableBytesOf(destination), layout, strides, region, channels, imageIndex);
   }
-  template <class T, std::size_t Extent>
-  requires(!std::is_same_v<std::remove_const_t<T>, std::byte>) void writeBytes(std::span<T, Extent> source,
-                                                                               DataLayout layout,
-                                                                               std::size_t imageIndex = 0) {
-    checkElementSize(sizeof(T));
-    writeBytes(std::as_bytes(source), layout, imageIndex);
+  template <detail::WritableElementRange Elements>
+  void readBytes(Elements&& destination, DataLayout layout, std::size_t imageIndex = 0) const {
+    readBytes(writableBytesOf(destination), layout, imageIndex);
   }
+  template <detail::ElementRange Elements>
+  void writeBytes(const Elements& source, DataLayout layout, const DataStrides& strides,
+                  const mtl::Region& region, const ImageReadWriteParams& channels,
+                  std::size_t imageIndex = 0) {
+    writeBytes(bytesOf(source), layout, strides, region, channels, imageIndex);
+  }
+  template <detail::ElementRange Elements>
+  void writeBytes(const Elements& source, DataLayout layout, std::size_t imageIndex = 0) {
+    writeBytes(bytesOf(source), layout, imageIndex);
+  }
+  /// @}
 
   /// Metal's texture of this image: slices of four channels.
   [[nodiscard]] TextureView texture();
@@ -188,6 +198,16 @@ class Image : public std::enable_shared_from_this<Image> {
  private:
   struct Transfer;
   void checkElementSize(std::size_t size) const;
+  template <class Elements>
+  std::span<const std::byte> bytesOf(const Elements& elements) const {
+    checkElementSize(sizeof(std::ranges::range_value_t<Elements>));
+    return std::as_bytes(std::span(elements));
+  }
+  template <class Elements>
+  std::span<std::byte> writableBytesOf(Elements& elements) const {
+    checkElementSize(sizeof(std::ranges::range_value_t<Elements>));
+    return std::as_writable_bytes(std::span(elements));
+  }
   Transfer transfer(std::size_t available, DataLayout layout, const DataStrides& strides,
                     const mtl::Region& region, const ImageReadWriteParams& channels,
                     std::size_t imageIndex) const;

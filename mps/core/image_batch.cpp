@@ -20,7 +20,8 @@ struct ImageBatch::Block {
   std::mutex mutex;
   std::vector<std::shared_ptr<Image>> images;
 
-  std::shared_ptr<Image> image(std::size_t index) {
+  /// Stays where it is.
+  const std::shared_ptr<Image>& image(std::size_t index) {
     const std::lock_guard lock(mutex);
     if (images.empty()) images.resize(static_cast<std::size_t>(storage->shape().images));
     std::shared_ptr<Image>& image = images[index];
@@ -125,7 +126,7 @@ ImageBatch ImageBatch::over(std::shared_ptr<detail::ImageStorage> storage,
   return batch;
 }
 
-std::shared_ptr<Image> ImageBatch::operator[](std::size_t index) const {
+const std::shared_ptr<Image>& ImageBatch::element(std::size_t index) const {
   if (index >= count_)
     throw Error("ImageBatch", "index", std::to_string(index), "less than " + std::to_string(count_));
   return block_ ? block_->image(first_ + index) : (*loose_)[first_ + index];

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -8,6 +9,8 @@
 #include <span>
 #include <vector>
 
+#include "mps/core/batch_iterator.hpp"
+#include "mps/core/element_range.hpp"
 #include "mps/core/image.hpp"
 
 namespace mps {
@@ -22,10 +25,16 @@ namespace mps {
 class ImageBatch {
  public:
   ImageBatch() = default;
+  /// No images, where a batch may be absent.
+  ImageBatch(std::nullptr_t) {}  // NOLINT
   /// Loose images; each has numberOfImages 1 and all have the same size, channels and format (checked when
   /// encoded).
   ImageBatch(std::vector<std::shared_ptr<Image>> images);            // NOLINT: a list is a batch
   ImageBatch(std::initializer_list<std::shared_ptr<Image>> images);  // NOLINT
+  template <std::derived_from<Image> Derived>
+  requires(!std::same_as<Derived, Image>)
+      ImageBatch(const std::vector<std::shared_ptr<Derived>>& images)  // NOLINT
+      : ImageBatch(std::vector<std::shared_ptr<Image>>(images.begin(), images.end())) {}
   /// A permanent batch in one block. @throws Error when a size of the descriptor is 0 or numberOfImages is
   /// not 1.
   static ImageBatch create(const std::shared_ptr<mtl::Device>& device, const ImageDescriptor& descriptor,
@@ -35,9 +44,15 @@ class ImageBatch {
                                     const ImageDescriptor& descriptor, std::size_t count);
 
   [[nodiscard]] std::size_t count() const { return count_; }
+  /// count() under the name that C++ gives it.
+  [[nodiscard]] std::size_t size() const { return count_; }
   [[nodiscard]] bool empty() const { return count_ == 0; }
   /// Image number `index`; the same object each time. @throws Error when index >= count().
-  [[nodiscard]] std::shared_ptr<Image> operator[](std::size_t index) const;
+  [[nodiscard]] std::shared_ptr<Image> operator[](std::size_t index) const { return element(index); }
+  /// For `for (const auto& image : batch)`: all images, in order.
+  using Iterator = detail::BatchIterator<ImageBatch, Image>;
+  [[nodiscard]] Iterator begin() const { return {*this, 0}; }
+  [[nodiscard]] Iterator end() const { return {*this, count_}; }
   /// Images [first, first + count) of the same memory. @throws Error when the range leaves the batch.
   [[nodiscard]] ImageBatch slice(std::size_t first, std::size_t count) const;
 
@@ -45,18 +60,17 @@ class ImageBatch {
   /// @throws Error when the span is shorter, the images are temporary, or loose ones differ in size or format.
   void writeBytes(std::span<const std::byte> source, DataLayout layout) const;
   void readBytes(std::span<std::byte> destination, DataLayout layout) const;
-  /// The same with elements instead of bytes. @throws Error when sizeof(T) is not the size of a channel.
-  template <class T, std::size_t Extent>
-  requires(!std::is_same_v<std::remove_const_t<T>, std::byte>) void writeBytes(std::span<T, Extent> source,
-                                                                               DataLayout layout) const {
-    checkElementSize(sizeof(T));
-    writeBytes(std::as_bytes(source), layout);
+  /// The same with elements instead of bytes: a vector, an array or a span of floats, say. A vector must have its size
+  /// before it is read into. @throws Error when an element has not the size of a channel.
+  template <detail::ElementRange Elements>
+  void writeBytes(const Elements& source, DataLayout layout) const {
+    checkElementSize(sizeof(std::ranges::range_value_t<Elements>));
+    writeBytes(std::as_bytes(std::span(source)), layout);
   }
-  template <class T, std::size_t Extent>
-  requires(!std::is_same_v<std::remove_const_t<T>, std::byte>) void readBytes(
-      std::span<T, Extent> destination, DataLayout layout) const {
-    checkElementSize(sizeof(T));
-    readBytes(std::as_writable_bytes(destination), layout);
+  template <detail::WritableElementRange Elements>
+  void readBytes(Elements&& destination, DataLayout layout) const {
+    checkElementSize(sizeof(std::ranges::range_value_t<Elements>));
+    readBytes(std::as_writable_bytes(std::span(destination)), layout);
   }
 
   /// The library's own: size and format of each image. Needs a non-empty batch.
@@ -73,6 +87,9 @@ class ImageBatch {
   static ImageBatch of(const std::shared_ptr<Image>& image) { return ImageBatch{image}; }
 
  private:
+  friend Iterator;
+  /// Where the batch keeps the image.
+  [[nodiscard]] const std::shared_ptr<Image>& element(std::size_t index) const;
   /// Whether the elements are a whole block's, in the order of this layout.
   [[nodiscard]] bool isOneRun(DataLayout layout) const;
   void checkElementSize(std::size_t size) const;

@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <limits>
+#include <vector>
 
 #include "mps/core/image_storage.hpp"
 #include "mps/core/test_images.hpp"
@@ -292,6 +294,56 @@ TEST_F(ImageBatchTest, SynchronizeIsLegalBeforeCommitOnly) {
   EXPECT_NE(errorOf([&] { ImageBatchSynchronize(block, buffer); }), "");
   EXPECT_NE(errorOf([&] { ImageBatchSynchronize(loose, buffer); }), "");
   EXPECT_NE(errorOf([&] { ImageBatchSynchronize(block, nullptr); }), "");
+}
+
+TEST_F(ImageBatchTest, ALoopGoesThroughTheImagesInOrder) {
+  const auto block = this->batch(sizeOf(1, 1, 1), 3, {1, 2, 3});
+  const ImageBatch loose{block[2], block[0]};
+  EXPECT_EQ(block.size(), 3U);
+  std::vector<std::shared_ptr<Image>> seen;
+  for (const auto& image : block) seen.push_back(image);
+  EXPECT_EQ(seen, (std::vector{block[0], block[1], block[2]}));
+  seen.clear();
+  for (auto& image : loose) seen.push_back(image);
+  EXPECT_EQ(seen, (std::vector{block[2], block[0]}));
+  EXPECT_EQ(std::vector(block.begin(), block.end()), (std::vector{block[0], block[1], block[2]}));
+  const ImageBatch part = block.slice(1, 2);
+  EXPECT_EQ(*part.begin(), block[1]);
+  EXPECT_EQ(std::distance(part.begin(), part.end()), 2);
+  for (const auto& image : ImageBatch()) ADD_FAILURE() << image->describe();
+}
+
+TEST_F(ImageBatchTest, NothingIsAnEmptyBatchAndAListOfAnyKindOfImagesIsOne) {
+  const ImageBatch none = nullptr;
+  EXPECT_TRUE(none.empty());
+  const auto buffer = commands();
+  const std::vector<std::shared_ptr<TemporaryImage>> images{TemporaryImage::create(buffer, sizeOf(1, 1, 1)),
+                                                            TemporaryImage::create(buffer, sizeOf(1, 1, 1))};
+  const ImageBatch batch = images;
+  EXPECT_EQ(batch.size(), 2U);
+  EXPECT_EQ(batch[1], images[1]);
+  for (const auto& image : images) image->setReadCount(0);
+}
+
+TEST_F(ImageBatchTest, VectorsArraysAndSpansAreWrittenAndRead) {
+  const auto batch = ImageBatch::create(device_, sizeOf(2, 1, 1), 2);
+  const std::vector<float> written{1, 2, 3, 4};
+  batch.writeBytes(written, pixelsFirst);
+  std::vector<float> found(4);
+  batch.readBytes(found, pixelsFirst);
+  EXPECT_EQ(found, written);
+  const std::array<float, 4> more{5, 6, 7, 8};
+  batch.writeBytes(more, pixelsFirst);
+  float numbers[4] = {};
+  batch.readBytes(numbers, pixelsFirst);
+  EXPECT_EQ(numbers[3], 8);
+  std::vector<std::byte> bytes(16);
+  batch.readBytes(bytes, pixelsFirst);
+  batch.writeBytes(bytes, pixelsFirst);
+  EXPECT_EQ(valuesOf(*batch[1]), (Values{7, 8}));
+  std::vector<double> doubles(4);
+  EXPECT_TRUE(names(errorOf([&] { batch.readBytes(doubles, pixelsFirst); }), {"8", "4"}));
+  EXPECT_NE(errorOf([&] { batch.writeBytes(std::vector<float>(3), pixelsFirst); }), "");
 }
 
 }  // namespace

@@ -51,6 +51,13 @@ class ImageDescriptor {
         featureChannels_(featureChannels),
         numberOfImages_(numberOfImages),
         usage_(usage) {}
+  /// The same as the constructor.
+  static ImageDescriptor create(ImageFeatureChannelFormat channelFormat, std::size_t width,
+                                std::size_t height, std::size_t featureChannels,
+                                std::size_t numberOfImages = 1,
+                                TextureUsage usage = TextureUsage::ShaderReadWrite) {
+    return {channelFormat, width, height, featureChannels, numberOfImages, usage};
+  }
 
   [[nodiscard]] std::size_t width() const { return width_; }
   void setWidth(std::size_t width) { width_ = width; }

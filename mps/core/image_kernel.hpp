@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "mps/core/array_ref.hpp"
 #include "mps/core/image_allocator.hpp"
 #include "mps/core/image_batch.hpp"
 #include "mps/core/kernel.hpp"
@@ -51,9 +52,8 @@ class ImageKernel : public Kernel {
 
   /// Size and format of the destination by the padding policy; sets the offsets.
   /// @param sourceImages sourceCount() images
-  virtual ImageDescriptor destinationImageDescriptor(
-      std::span<const std::shared_ptr<Image>> sourceImages,
-      std::span<const std::shared_ptr<State>> sourceStates = {}) = 0;
+  virtual ImageDescriptor destinationImageDescriptor(ArrayRef<std::shared_ptr<Image>> sourceImages,
+                                                     ArrayRef<std::shared_ptr<State>> sourceStates = {}) = 0;
   /// Images that each encode reads.
   [[nodiscard]] virtual std::size_t sourceCount() const = 0;
 

@@ -29,6 +29,9 @@ class ImageNormalizationDataSource : public SecureCoding {
   /// an image without variance is huge; 1e-3 and 1e-5 are usual.
   [[nodiscard]] virtual float epsilon() const { return FLT_MIN; }
 
+  // A class that overrides one form of updateGammaAndBeta means to hide the other one: GCC need not warn of it.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Woverloaded-virtual"
   /// Device-side update, called by NNGraph right after the gradient pass is encoded (style UpdateDeviceGPU):
   /// encode work that sums the gradients over the batch (the optimisers' encodes with a batch of states do) and
   /// return a state with the new values; the kernel is reloaded from it. null, the default: no update. Take one
@@ -40,7 +43,10 @@ class ImageNormalizationDataSource : public SecureCoding {
   /// Host-side update, called by NNGraph in the completion handler (style UpdateDeviceCPU), the states readable:
   /// sum the gradients over the batch, change the arrays and return true; the kernel is reloaded from this
   /// source. The default returns false.
-  virtual bool updateGammaAndBeta(const StateBatch& /*gradientStates*/) { return false; }
+  virtual bool updateGammaAndBeta(const StateBatch& /*gradientStates*/) {
+    return false;
+  }
+#pragma GCC diagnostic pop
 
   /// Parameters that live on the device and that updates change in place: when not null, kernels on that device
   /// use these very buffers: nothing is copied, and reloads have nothing to do. null by default.

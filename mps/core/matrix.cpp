@@ -42,15 +42,14 @@ detail::ArrayExtent extentOf(const MatrixDescriptor& descriptor) {
 
 }  // namespace
 
-MatrixDescriptor MatrixDescriptor::matrixDescriptor(std::size_t rows, std::size_t columns,
-                                                    std::size_t rowBytes, DataType dataType) {
+MatrixDescriptor MatrixDescriptor::create(std::size_t rows, std::size_t columns, std::size_t rowBytes,
+                                          DataType dataType) {
   checkRowBytes(rowBytes, columns, dataType);
   return {rows, columns, 1, rowBytes, detail::checkedProduct(kMatrixDescriptor, rows, rowBytes), dataType};
 }
 
-MatrixDescriptor MatrixDescriptor::matrixDescriptor(std::size_t rows, std::size_t columns,
-                                                    std::size_t matrices, std::size_t rowBytes,
-                                                    std::size_t matrixBytes, DataType dataType) {
+MatrixDescriptor MatrixDescriptor::create(std::size_t rows, std::size_t columns, std::size_t matrices,
+                                          std::size_t rowBytes, std::size_t matrixBytes, DataType dataType) {
   checkRowBytes(rowBytes, columns, dataType);
   checkMatrixBytes(matrixBytes, rows, rowBytes);
   return {rows, columns, matrices, rowBytes, matrixBytes, dataType};

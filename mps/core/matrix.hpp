@@ -24,11 +24,21 @@ class MatrixDescriptor {
   /// One matrix; matrixBytes is rows * rowBytes. @param rowBytes from one row to the next, a multiple of the
   /// element size, at least one row; 0 only for 0 columns. @throws Error for other strides and for a type of
   /// no whole bytes.
-  static MatrixDescriptor matrixDescriptor(std::size_t rows, std::size_t columns, std::size_t rowBytes,
-                                           DataType dataType);
+  static MatrixDescriptor create(std::size_t rows, std::size_t columns, std::size_t rowBytes,
+                                 DataType dataType);
   /// @param matrixBytes from one matrix to the next, a multiple of rowBytes, at least rows * rowBytes
+  static MatrixDescriptor create(std::size_t rows, std::size_t columns, std::size_t matrices,
+                                 std::size_t rowBytes, std::size_t matrixBytes, DataType dataType);
+  /// Apple's name of create. @{
+  static MatrixDescriptor matrixDescriptor(std::size_t rows, std::size_t columns, std::size_t rowBytes,
+                                           DataType dataType) {
+    return create(rows, columns, rowBytes, dataType);
+  }
   static MatrixDescriptor matrixDescriptor(std::size_t rows, std::size_t columns, std::size_t matrices,
-                                           std::size_t rowBytes, std::size_t matrixBytes, DataType dataType);
+                                           std::size_t rowBytes, std::size_t matrixBytes, DataType dataType) {
+    return create(rows, columns, matrices, rowBytes, matrixBytes, dataType);
+  }
+  /// @}
   /// The recommended stride: one element for 1 column, else floating types to 16 bytes, integers to 4
   /// elements: 5 columns of Float32 take 32 bytes. Any legal stride is as good.
   static std::size_t rowBytes(std::size_t columns, DataType dataType);

@@ -33,7 +33,7 @@ std::size_t bytesOf(const NDArrayDescriptor& descriptor) {
 
 }  // namespace detail
 
-NDArrayDescriptor NDArrayDescriptor::descriptor(DataType dataType, std::vector<std::size_t> dimensionSizes) {
+NDArrayDescriptor NDArrayDescriptor::create(DataType dataType, std::vector<std::size_t> dimensionSizes) {
   detail::checkElementType(kArrayDescriptor, dataType);
   if (dimensionSizes.empty() || dimensionSizes.size() > kMostDimensions)
     throw Error(kArrayDescriptor, "dimensionSizes", std::to_string(dimensionSizes.size()) + " lengths",

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "mps/core/array.hpp"
+#include "mps/core/element_range.hpp"
 #include "mps/core/types.hpp"
 
 namespace mtl {
@@ -29,7 +30,11 @@ class NDArrayDescriptor {
 
   /// @param dimensionSizes length of each dimension, the fastest first
   /// @throws Error for a type of no whole bytes, no dimension or more than 16, a length of 0, and what memory cannot hold
-  static NDArrayDescriptor descriptor(DataType dataType, std::vector<std::size_t> dimensionSizes);
+  static NDArrayDescriptor create(DataType dataType, std::vector<std::size_t> dimensionSizes);
+  /// Apple's name of create.
+  static NDArrayDescriptor descriptor(DataType dataType, std::vector<std::size_t> dimensionSizes) {
+    return create(dataType, std::move(dimensionSizes));
+  }
 
   [[nodiscard]] DataType dataType() const { return dataType_; }
   [[nodiscard]] std::size_t numberOfDimensions() const { return dimensionSizes_.size(); }
@@ -72,16 +77,17 @@ class NDArray : public detail::Array {
   /// completion of its command buffer.
   /// @throws Error for another number of bytes, a temporary array, and content that a failed command should have written
   void readBytes(std::span<std::byte> destination) const;
-  template <class T>
-  void readBytes(std::span<T> destination) const {
-    readBytes(std::as_writable_bytes(destination));
+  /// Elements: a vector, an array or a span of floats, say.
+  template <detail::WritableElementRange Elements>
+  void readBytes(Elements&& destination) const {
+    readBytes(std::as_writable_bytes(std::span(destination)));
   }
   /// Sets all elements from the host; no encoded work may still read the old ones.
   /// @throws Error for another number of bytes and a temporary array
   void writeBytes(std::span<const std::byte> source);
-  template <class T>
-  void writeBytes(std::span<T> source) {
-    writeBytes(std::as_bytes(source));
+  template <detail::ElementRange Elements>
+  void writeBytes(const Elements& source) {
+    writeBytes(std::as_bytes(std::span(source)));
   }
 
  protected:

@@ -114,7 +114,7 @@ NDArrayDescriptor NDArrayBinaryKernel::destinationArrayDescriptor(
 std::shared_ptr<State> NDArrayBinaryKernel::resultState(
     const std::shared_ptr<NDArray>& /*primarySourceArray*/,
     const std::shared_ptr<NDArray>& /*secondarySourceArray*/,
-    std::span<const std::shared_ptr<State>> /*sourceStates*/,
+    ArrayRef<std::shared_ptr<State>> /*sourceStates*/,
     const std::shared_ptr<NDArray>& /*destinationArray*/) const {
   return newState();
 }

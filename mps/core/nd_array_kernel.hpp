@@ -5,6 +5,7 @@
 #include <span>
 #include <utility>
 
+#include "mps/core/array_ref.hpp"
 #include "mps/core/kernel.hpp"
 #include "mps/core/nd_array.hpp"
 #include "mps/core/state.hpp"
@@ -51,7 +52,7 @@ class NDArrayBinaryKernel : public Kernel {
   [[nodiscard]] std::shared_ptr<State> resultState(
       const std::shared_ptr<NDArray>& primarySourceArray,
       const std::shared_ptr<NDArray>& secondarySourceArray,
-      std::span<const std::shared_ptr<State>> sourceStates = {},
+      ArrayRef<std::shared_ptr<State>> sourceStates = {},
       const std::shared_ptr<NDArray>& destinationArray = nullptr) const;
 
   /// @name Encodes

@@ -109,22 +109,21 @@ const char* name(CNNNeuronType type) {
   return "unknown";
 }
 
-NNNeuronDescriptor NNNeuronDescriptor::cnnNeuronDescriptor(CNNNeuronType neuronType) {
+NNNeuronDescriptor NNNeuronDescriptor::create(CNNNeuronType neuronType) {
   const Parameters defaults = defaultParameters(neuronType);
-  return cnnNeuronDescriptor(neuronType, defaults.a, defaults.b, defaults.c);
+  return create(neuronType, defaults.a, defaults.b, defaults.c);
 }
 
-NNNeuronDescriptor NNNeuronDescriptor::cnnNeuronDescriptor(CNNNeuronType neuronType, float a) {
+NNNeuronDescriptor NNNeuronDescriptor::create(CNNNeuronType neuronType, float a) {
   const Parameters defaults = defaultParameters(neuronType);
-  return cnnNeuronDescriptor(neuronType, a, defaults.b, defaults.c);
+  return create(neuronType, a, defaults.b, defaults.c);
 }
 
-NNNeuronDescriptor NNNeuronDescriptor::cnnNeuronDescriptor(CNNNeuronType neuronType, float a, float b) {
-  return cnnNeuronDescriptor(neuronType, a, b, defaultParameters(neuronType).c);
+NNNeuronDescriptor NNNeuronDescriptor::create(CNNNeuronType neuronType, float a, float b) {
+  return create(neuronType, a, b, defaultParameters(neuronType).c);
 }
 
-NNNeuronDescriptor NNNeuronDescriptor::cnnNeuronDescriptor(CNNNeuronType neuronType, float a, float b,
-                                                           float c) {
+NNNeuronDescriptor NNNeuronDescriptor::create(CNNNeuronType neuronType, float a, float b, float c) {
   NNNeuronDescriptor descriptor;
   descriptor.neuronType_ = neuronType;
   descriptor.a_ = a;
@@ -135,7 +134,7 @@ NNNeuronDescriptor NNNeuronDescriptor::cnnNeuronDescriptor(CNNNeuronType neuronT
 
 NNNeuronDescriptor NNNeuronDescriptor::cnnNeuronPReLUDescriptor(std::span<const float> data,
                                                                 bool /*noCopy*/) {
-  NNNeuronDescriptor descriptor = cnnNeuronDescriptor(CNNNeuronType::PReLU);
+  NNNeuronDescriptor descriptor = create(CNNNeuronType::PReLU);
   descriptor.setData(data);
   return descriptor;
 }

@@ -59,10 +59,22 @@ class NNNeuronDescriptor {
   /// None: the identity.
   NNNeuronDescriptor() = default;
 
-  static NNNeuronDescriptor cnnNeuronDescriptor(CNNNeuronType neuronType);
-  static NNNeuronDescriptor cnnNeuronDescriptor(CNNNeuronType neuronType, float a);
-  static NNNeuronDescriptor cnnNeuronDescriptor(CNNNeuronType neuronType, float a, float b);
-  static NNNeuronDescriptor cnnNeuronDescriptor(CNNNeuronType neuronType, float a, float b, float c);
+  static NNNeuronDescriptor create(CNNNeuronType neuronType);
+  static NNNeuronDescriptor create(CNNNeuronType neuronType, float a);
+  static NNNeuronDescriptor create(CNNNeuronType neuronType, float a, float b);
+  static NNNeuronDescriptor create(CNNNeuronType neuronType, float a, float b, float c);
+  /// Apple's name of create. @{
+  static NNNeuronDescriptor cnnNeuronDescriptor(CNNNeuronType neuronType) { return create(neuronType); }
+  static NNNeuronDescriptor cnnNeuronDescriptor(CNNNeuronType neuronType, float a) {
+    return create(neuronType, a);
+  }
+  static NNNeuronDescriptor cnnNeuronDescriptor(CNNNeuronType neuronType, float a, float b) {
+    return create(neuronType, a, b);
+  }
+  static NNNeuronDescriptor cnnNeuronDescriptor(CNNNeuronType neuronType, float a, float b, float c) {
+    return create(neuronType, a, b, c);
+  }
+  /// @}
 
   /// PReLU with one slope for each channel, the first for the first channel that the kernel reads.
   /// A kernel that processes more channels than there are slopes throws. The slopes are always copied;

@@ -118,7 +118,7 @@ std::vector<std::shared_ptr<NNGradientFilterNode>> NNFilterNode::gradientFilters
 }
 
 std::vector<std::shared_ptr<NNGradientFilterNode>> NNFilterNode::gradientFilters(
-    std::span<const std::shared_ptr<NNImageNode>> gradientImages) {
+    ArrayRef<std::shared_ptr<NNImageNode>> gradientImages) {
   if (gradientImages.size() != 1)
     throw Error(describe(), "gradientImages", std::to_string(gradientImages.size()) + " images", "exactly 1");
   return gradientFilters(gradientImages[0]);
@@ -132,7 +132,7 @@ std::shared_ptr<NNGradientFilterNode> NNFilterNode::gradientFilter(
 }
 
 std::shared_ptr<NNGradientFilterNode> NNFilterNode::gradientFilter(
-    std::span<const std::shared_ptr<NNImageNode>> gradientImages) {
+    ArrayRef<std::shared_ptr<NNImageNode>> gradientImages) {
   if (gradientImages.size() != 1)
     throw Error(describe(), "gradientImages", std::to_string(gradientImages.size()) + " images", "exactly 1");
   return gradientFilter(gradientImages[0]);
@@ -140,9 +140,8 @@ std::shared_ptr<NNGradientFilterNode> NNFilterNode::gradientFilter(
 
 namespace {
 
-std::vector<std::shared_ptr<NNImageNode>> withFurther(
-    std::vector<std::shared_ptr<NNImageNode>> sources,
-    std::span<const std::shared_ptr<NNImageNode>> furtherSources) {
+std::vector<std::shared_ptr<NNImageNode>> withFurther(std::vector<std::shared_ptr<NNImageNode>> sources,
+                                                      ArrayRef<std::shared_ptr<NNImageNode>> furtherSources) {
   sources.insert(sources.end(), furtherSources.begin(), furtherSources.end());
   return sources;
 }
@@ -152,7 +151,7 @@ std::vector<std::shared_ptr<NNImageNode>> withFurther(
 NNGradientFilterNode::NNGradientFilterNode(std::shared_ptr<NNImageNode> sourceGradient,
                                            std::shared_ptr<NNImageNode> sourceImage,
                                            std::shared_ptr<NNStateNode> gradientState,
-                                           std::span<const std::shared_ptr<NNImageNode>> furtherSources)
+                                           ArrayRef<std::shared_ptr<NNImageNode>> furtherSources)
     : NNFilterNode(withFurther({sourceGradient, sourceImage}, furtherSources),
                    gradientState ? std::vector{gradientState} : std::vector<std::shared_ptr<NNStateNode>>{}),
       sourceGradient_(std::move(sourceGradient)),

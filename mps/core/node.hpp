@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "mps/core/array_ref.hpp"
 #include "mps/core/padding.hpp"
 #include "mps/core/secure_coding.hpp"
 #include "mps/core/types.hpp"
@@ -47,7 +48,8 @@ class NNImageNode {
   /// made.
   [[nodiscard]] ImageFeatureChannelFormat format() const { return format_; }
   void setFormat(ImageFeatureChannelFormat format) { format_ = format; }
-  /// Who makes the image; null means temporary images. Ignored on results of the graph.
+  /// Who makes the image; null means temporary images, exported ones, too: the host reads those of
+  /// Image::defaultAllocator(). Ignored on results of the graph.
   [[nodiscard]] const std::shared_ptr<ImageAllocator>& imageAllocator() const { return imageAllocator_; }
   void setImageAllocator(std::shared_ptr<ImageAllocator> allocator) {
     imageAllocator_ = std::move(allocator);
@@ -176,13 +178,12 @@ class NNFilterNode : public std::enable_shared_from_this<NNFilterNode> {
   /// their forward node.
   std::shared_ptr<NNGradientFilterNode> gradientFilter(const std::shared_ptr<NNImageNode>& gradientImage);
   /// The array form; exactly one image.
-  std::shared_ptr<NNGradientFilterNode> gradientFilter(
-      std::span<const std::shared_ptr<NNImageNode>> gradientImages);
+  std::shared_ptr<NNGradientFilterNode> gradientFilter(ArrayRef<std::shared_ptr<NNImageNode>> gradientImages);
   /// One gradient node per input, in input order. @throws Error as gradientFilter, but not for several inputs
   std::vector<std::shared_ptr<NNGradientFilterNode>> gradientFilters(
       const std::shared_ptr<NNImageNode>& gradientImage);
   std::vector<std::shared_ptr<NNGradientFilterNode>> gradientFilters(
-      std::span<const std::shared_ptr<NNImageNode>> gradientImages);
+      ArrayRef<std::shared_ptr<NNImageNode>> gradientImages);
 
   /// Builds the gradient nodes of every filter that this one depends on, back to the inputs or to images with
   /// stopGradient; where a forward image has several readers, additions sum their gradients.
@@ -259,7 +260,7 @@ class NNGradientFilterNode : public NNFilterNode {
   /// @param furtherSources what the kernel reads beside gradient and source image
   NNGradientFilterNode(std::shared_ptr<NNImageNode> sourceGradient, std::shared_ptr<NNImageNode> sourceImage,
                        std::shared_ptr<NNStateNode> gradientState,
-                       std::span<const std::shared_ptr<NNImageNode>> furtherSources = {});
+                       ArrayRef<std::shared_ptr<NNImageNode>> furtherSources = {});
   std::vector<std::shared_ptr<NNGradientFilterNode>> makeGradientFilters(
       const std::shared_ptr<NNImageNode>& gradientImage) override;
   /// Label and padding of a gradient node made by a forward node.

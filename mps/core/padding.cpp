@@ -55,7 +55,7 @@ ImageDescriptor NNPadding::destinationImageDescriptor(
               "an override of that method");
 }
 
-std::shared_ptr<NNDefaultPadding> NNDefaultPadding::padding(NNPaddingMethod method) {
+std::shared_ptr<NNDefaultPadding> NNDefaultPadding::create(NNPaddingMethod method) {
   if (hasBits(method, NNPaddingMethod::Custom))
     throw Error("NNDefaultPadding", "paddingMethod", "custom", "bits without Custom; derive from NNPadding");
   return std::shared_ptr<NNDefaultPadding>(
@@ -155,7 +155,7 @@ PaddedAxis backwardPadding(NNPaddingMethod method, bool remainderFirst, std::int
 }
 
 const std::shared_ptr<NNPadding>& defaultPadding() {
-  static const std::shared_ptr<NNPadding> padding = NNDefaultPadding::padding(NNPaddingMethod::SizeSame);
+  static const std::shared_ptr<NNPadding> padding = NNDefaultPadding::create(NNPaddingMethod::SizeSame);
   return padding;
 }
 

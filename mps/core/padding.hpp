@@ -77,7 +77,9 @@ class NNPadding : public SecureCoding {
 class NNDefaultPadding : public NNPadding {
  public:
   /// Exactly these bits. @throws Error when Custom is among them, and for bits that are not defined.
-  static std::shared_ptr<NNDefaultPadding> padding(NNPaddingMethod method);
+  static std::shared_ptr<NNDefaultPadding> create(NNPaddingMethod method);
+  /// Apple's name of create.
+  static std::shared_ptr<NNDefaultPadding> padding(NNPaddingMethod method) { return create(method); }
   /// TensorFlow SAME: Same, centred, remainder to the bottom right, and edge mode Clamp on the kernel, so
   /// that an average counts the pixels inside the image only.
   static std::shared_ptr<NNDefaultPadding> paddingForTensorflowAveragePooling();

@@ -190,7 +190,7 @@ StateBatch::StateBatch(std::function<std::shared_ptr<State>(std::size_t)> make, 
   block_->states.resize(count);
 }
 
-std::shared_ptr<State> StateBatch::operator[](std::size_t index) const {
+const std::shared_ptr<State>& StateBatch::element(std::size_t index) const {
   if (index >= count_)
     throw Error("StateBatch", "index", std::to_string(index), "less than " + std::to_string(count_));
   if (block_->shared) return block_->shared;

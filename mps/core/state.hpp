@@ -1,5 +1,6 @@
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -10,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "mps/core/batch_iterator.hpp"
 #include "mps/core/image_descriptor.hpp"
 
 namespace mtl {
@@ -157,8 +159,15 @@ class StateBlock {
 class StateBatch {
  public:
   StateBatch() = default;
+  /// No states, where a batch may be absent.
+  StateBatch(std::nullptr_t) {}                                      // NOLINT
   StateBatch(std::vector<std::shared_ptr<State>> states);            // NOLINT: a list is a batch
   StateBatch(std::initializer_list<std::shared_ptr<State>> states);  // NOLINT
+  /// Of a class of states, e.g. loss labels.
+  template <std::derived_from<State> Derived>
+  requires(!std::same_as<Derived, State>)
+      StateBatch(const std::vector<std::shared_ptr<Derived>>& states)  // NOLINT
+      : StateBatch(std::vector<std::shared_ptr<State>>(states.begin(), states.end())) {}
   /// `count` references to one state.
   StateBatch(std::shared_ptr<State> state, std::size_t count);
   /// The library's own: state i is made by make(i) when asked for.
@@ -166,9 +175,15 @@ class StateBatch {
              std::shared_ptr<detail::StateBlock> block = nullptr);
 
   [[nodiscard]] std::size_t count() const { return count_; }
+  /// count() under the name that C++ gives it.
+  [[nodiscard]] std::size_t size() const { return count_; }
   [[nodiscard]] bool empty() const { return count_ == 0; }
   /// State number `index`; the same object each time. @throws Error when index >= count().
-  [[nodiscard]] std::shared_ptr<State> operator[](std::size_t index) const;
+  [[nodiscard]] std::shared_ptr<State> operator[](std::size_t index) const { return element(index); }
+  /// For `for (const auto& state : batch)`: all states, in order.
+  using Iterator = detail::BatchIterator<StateBatch, State>;
+  [[nodiscard]] Iterator begin() const { return {*this, 0}; }
+  [[nodiscard]] Iterator end() const { return {*this, count_}; }
   /// States [first, first + count). @throws Error when the range leaves the batch.
   [[nodiscard]] StateBatch slice(std::size_t first, std::size_t count) const;
   /// The state that all share, or null when they differ.
@@ -188,6 +203,9 @@ class StateBatch {
 
  private:
   struct Block;
+  friend Iterator;
+  /// Where the batch keeps the state.
+  [[nodiscard]] const std::shared_ptr<State>& element(std::size_t index) const;
   friend std::size_t StateBatchIncrementReadCount(const StateBatch& batch, std::int64_t amount);
   std::shared_ptr<Block> block_;
   std::size_t first_ = 0;

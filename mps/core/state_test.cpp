@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <limits>
+#include <vector>
 
 #include "mps/core/gradient_state.hpp"
 #include "mps/core/test_images.hpp"
@@ -309,6 +310,28 @@ TEST(Decisions, D15ATemporaryStateReleasedWithReadsLeftIsNoError) {
   EXPECT_EQ(queue->heap()->usedBytes(), 0U);
   buffer->commit();
   EXPECT_NO_THROW(buffer->throwIfFailed());
+}
+
+TEST_F(StateTest, ALoopGoesThroughTheStatesOfABatchAndAListOfAnyKindOfStatesIsOne) {
+  const std::vector<std::shared_ptr<NNGradientState>> states{NNGradientState::create(device_),
+                                                             NNGradientState::create(device_)};
+  const StateBatch batch = states;
+  EXPECT_EQ(batch.size(), 2U);
+  std::vector<std::shared_ptr<State>> seen;
+  for (const auto& state : batch) seen.push_back(state);
+  EXPECT_EQ(seen, (std::vector<std::shared_ptr<State>>{states[0], states[1]}));
+  EXPECT_EQ(*batch.slice(1, 1).begin(), states[1]);
+  seen.clear();
+  for (auto& state : StateBatch(states[0], 3)) seen.push_back(state);
+  EXPECT_EQ(seen, (std::vector<std::shared_ptr<State>>(3, states[0])));
+  std::size_t made = 0;
+  const StateBatch lazy([&](std::size_t) { return states[made++]; }, 2);
+  seen.assign(lazy.begin(), lazy.end());
+  EXPECT_EQ(seen, (std::vector<std::shared_ptr<State>>{states[0], states[1]}));
+  EXPECT_EQ(made, 2U);
+  const StateBatch none = nullptr;
+  EXPECT_TRUE(none.empty());
+  EXPECT_TRUE(none.begin() == none.end());
 }
 
 }  // namespace

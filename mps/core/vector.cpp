@@ -28,13 +28,13 @@ detail::ArrayExtent extentOf(const VectorDescriptor& descriptor) {
 
 }  // namespace
 
-VectorDescriptor VectorDescriptor::vectorDescriptor(std::size_t length, DataType dataType) {
+VectorDescriptor VectorDescriptor::create(std::size_t length, DataType dataType) {
   detail::checkElementType(kVectorDescriptor, dataType);
   return {length, 1, detail::checkedProduct(kVectorDescriptor, length, sizeInBytes(dataType)), dataType};
 }
 
-VectorDescriptor VectorDescriptor::vectorDescriptor(std::size_t length, std::size_t vectors,
-                                                    std::size_t vectorBytes, DataType dataType) {
+VectorDescriptor VectorDescriptor::create(std::size_t length, std::size_t vectors, std::size_t vectorBytes,
+                                          DataType dataType) {
   detail::checkElementType(kVectorDescriptor, dataType);
   checkStride(vectorBytes, length, dataType);
   return {length, vectors, vectorBytes, dataType};

@@ -22,10 +22,19 @@ class Coder;
 class VectorDescriptor {
  public:
   /// One vector without gaps. @throws Error for an invalid type.
-  static VectorDescriptor vectorDescriptor(std::size_t length, DataType dataType);
+  static VectorDescriptor create(std::size_t length, DataType dataType);
   /// @param vectorBytes from one vector to the next, a multiple of the element size, at least one vector
+  static VectorDescriptor create(std::size_t length, std::size_t vectors, std::size_t vectorBytes,
+                                 DataType dataType);
+  /// Apple's name of create. @{
+  static VectorDescriptor vectorDescriptor(std::size_t length, DataType dataType) {
+    return create(length, dataType);
+  }
   static VectorDescriptor vectorDescriptor(std::size_t length, std::size_t vectors, std::size_t vectorBytes,
-                                           DataType dataType);
+                                           DataType dataType) {
+    return create(length, vectors, vectorBytes, dataType);
+  }
+  /// @}
   /// The recommended distance: one element for length 1, else floating types to 16 bytes, integers to 4
   /// elements.
   static std::size_t vectorBytes(std::size_t length, DataType dataType);

@@ -141,8 +141,8 @@ GraphExecutor::GraphExecutor(std::shared_ptr<mtl::Device> device, std::shared_pt
 }
 
 void GraphExecutor::check(const NNGraph& graph, const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-                          const std::vector<ImageBatch>& sourceImages,
-                          const std::vector<StateBatch>& sourceStates) const {
+                          std::span<const ImageBatch> sourceImages,
+                          std::span<const StateBatch> sourceStates) const {
   checkCommandBuffer(graph, commandBuffer);
   const auto checkNumber = [&](const char* argument, std::size_t found, std::size_t expected) {
     if (found != expected)
@@ -162,7 +162,7 @@ void GraphExecutor::check(const NNGraph& graph, const std::shared_ptr<mtl::Comma
     checkStates(graph, "sourceStates", *commandBuffer, batch, count);
 }
 
-GraphLayout& GraphExecutor::layoutFor(const NNGraph& graph, const std::vector<ImageBatch>& sourceImages) {
+GraphLayout& GraphExecutor::layoutFor(const NNGraph& graph, std::span<const ImageBatch> sourceImages) {
   GraphLayout key;
   key.count = sourceImages[0].count();
   key.format = graph.format();
@@ -258,7 +258,7 @@ void GraphExecutor::reuseBuffers(const std::shared_ptr<mtl::CommandQueue>& queue
   }
 }
 
-void GraphExecutor::enterSources(Run& run, const std::vector<ImageBatch>& sourceImages) {
+void GraphExecutor::enterSources(Run& run, std::span<const ImageBatch> sourceImages) {
   for (std::size_t i = 0; i < sourceImages.size(); ++i) {
     const ImageIndex image = program_->sourceImages[i];
     if (copiesSources_) {
@@ -397,8 +397,8 @@ void GraphExecutor::allocateOwned(Run& run) {
 }
 
 ImageBatch GraphExecutor::encode(NNGraph& graph, const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-                                 const std::vector<ImageBatch>& sourceImages,
-                                 const std::vector<StateBatch>& sourceStates,
+                                 std::span<const ImageBatch> sourceImages,
+                                 std::span<const StateBatch> sourceStates,
                                  std::vector<ImageBatch>* intermediateImages,
                                  std::vector<StateBatch>* destinationStates, bool isStack) {
   check(graph, commandBuffer, sourceImages, sourceStates);
@@ -473,8 +473,8 @@ ImageBatch GraphExecutor::encode(NNGraph& graph, const std::shared_ptr<mtl::Comm
 }
 
 GraphTrace GraphExecutor::trace(NNGraph& graph, const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-                                const std::vector<ImageBatch>& sourceImages,
-                                const std::vector<StateBatch>& sourceStates) {
+                                std::span<const ImageBatch> sourceImages,
+                                std::span<const StateBatch> sourceStates) {
   check(graph, commandBuffer, sourceImages, sourceStates);
   waitForHostUpdates(*commandBuffer);
   GraphLayout layout = layoutFor(graph, sourceImages);

@@ -50,13 +50,13 @@ class GraphExecutor : public std::enable_shared_from_this<GraphExecutor> {
 
   /// @param isStack the images of each source are parts of one stack; so are then those of each result
   ImageBatch encode(NNGraph& graph, const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-                    const std::vector<ImageBatch>& sourceImages, const std::vector<StateBatch>& sourceStates,
+                    std::span<const ImageBatch> sourceImages, std::span<const StateBatch> sourceStates,
                     std::vector<ImageBatch>* intermediateImages, std::vector<StateBatch>* destinationStates,
                     bool isStack);
 
   /// Encodes without updates and without sharing memory among images.
   GraphTrace trace(NNGraph& graph, const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-                   const std::vector<ImageBatch>& sourceImages, const std::vector<StateBatch>& sourceStates);
+                   std::span<const ImageBatch> sourceImages, std::span<const StateBatch> sourceStates);
 
   /// Layout of the last encode, or null.
   [[nodiscard]] const GraphLayout* lastLayout() const {
@@ -66,8 +66,8 @@ class GraphExecutor : public std::enable_shared_from_this<GraphExecutor> {
  private:
   struct Run;
   void check(const NNGraph& graph, const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-             const std::vector<ImageBatch>& sourceImages, const std::vector<StateBatch>& sourceStates) const;
-  GraphLayout& layoutFor(const NNGraph& graph, const std::vector<ImageBatch>& sourceImages);
+             std::span<const ImageBatch> sourceImages, std::span<const StateBatch> sourceStates) const;
+  GraphLayout& layoutFor(const NNGraph& graph, std::span<const ImageBatch> sourceImages);
   const std::vector<ImageBatch>& bind(GraphLayout& layout, const std::shared_ptr<mtl::CommandQueue>& queue);
   void encodeStep(Run& run, StepIndex index);
   /// Two steps of the gradient of a concatenation (splitInPairs).
@@ -79,7 +79,7 @@ class GraphExecutor : public std::enable_shared_from_this<GraphExecutor> {
   /// addresses stay the same from step to step.
   void reuseBuffers(const std::shared_ptr<mtl::CommandQueue>& queue, StateIndex index, State& state);
   /// The images that steps read as the sources of the graph.
-  void enterSources(Run& run, const std::vector<ImageBatch>& sourceImages);
+  void enterSources(Run& run, std::span<const ImageBatch> sourceImages);
   /// The images that outlive the encode or come from an allocator of the user's.
   void allocateOwned(Run& run);
   /// After the encode of a gradient step of a layer that trains.

@@ -69,12 +69,6 @@ std::shared_ptr<NNGraph> NNGraph::create(const std::shared_ptr<mtl::Device>& dev
       new NNGraph(device, detail::compileGraph(device, resultImages, resultsAreNeeded)));
 }
 
-std::shared_ptr<NNGraph> NNGraph::create(const std::shared_ptr<mtl::Device>& device,
-                                         const std::shared_ptr<NNImageNode>& resultImage,
-                                         bool resultImageIsNeeded) {
-  return create(device, std::vector{resultImage}, {resultImageIsNeeded});
-}
-
 std::shared_ptr<Kernel> NNGraph::clone() const {
   return std::shared_ptr<NNGraph>(new NNGraph(*this));
 }
@@ -129,8 +123,7 @@ void NNGraph::setDestinationImageAllocator(std::shared_ptr<ImageAllocator> alloc
 }
 
 ImageBatch NNGraph::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-                                const std::vector<ImageBatch>& sourceImages,
-                                const std::vector<StateBatch>& sourceStates,
+                                ArrayRef<ImageBatch> sourceImages, ArrayRef<StateBatch> sourceStates,
                                 std::vector<ImageBatch>* intermediateImages,
                                 std::vector<StateBatch>* destinationStates) {
   return executor_->encode(*this, commandBuffer, sourceImages, sourceStates, intermediateImages,
@@ -138,8 +131,7 @@ ImageBatch NNGraph::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& comma
 }
 
 detail::GraphTrace NNGraph::trace(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-                                  const std::vector<ImageBatch>& sourceImages,
-                                  const std::vector<StateBatch>& sourceStates) {
+                                  ArrayRef<ImageBatch> sourceImages, ArrayRef<StateBatch> sourceStates) {
   const std::vector<std::uint64_t> counters = randomCounters();
   detail::GraphTrace trace = executor_->trace(*this, commandBuffer, sourceImages, sourceStates);
   setRandomCounters(counters);
@@ -147,8 +139,8 @@ detail::GraphTrace NNGraph::trace(const std::shared_ptr<mtl::CommandBuffer>& com
 }
 
 std::shared_ptr<Image> NNGraph::encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-                                       std::vector<std::shared_ptr<Image>> sourceImages,
-                                       std::vector<std::shared_ptr<State>> sourceStates,
+                                       ArrayRef<std::shared_ptr<Image>> sourceImages,
+                                       ArrayRef<std::shared_ptr<State>> sourceStates,
                                        std::vector<std::shared_ptr<Image>>* intermediateImages,
                                        std::vector<std::shared_ptr<State>>* destinationStates) {
   const auto holdsSeveral = [](const auto& image) { return image && image->numberOfImages() > 1; };
@@ -160,7 +152,7 @@ std::shared_ptr<Image> NNGraph::encode(const std::shared_ptr<mtl::CommandBuffer>
   std::vector<StateBatch> states;
   for (const auto& image : sourceImages)
     images.push_back(isStack && image ? image->batchRepresentation() : ImageBatch{image});
-  for (auto& state : sourceStates) states.push_back(StateBatch{std::move(state)});
+  for (const auto& state : sourceStates) states.push_back(StateBatch{state});
   std::vector<ImageBatch> intermediateBatches;
   std::vector<StateBatch> stateBatches;
   const ImageBatch result =
@@ -174,7 +166,7 @@ std::shared_ptr<Image> NNGraph::encode(const std::shared_ptr<mtl::CommandBuffer>
   return result.empty() ? nullptr : result[0];
 }
 
-std::shared_ptr<Image> NNGraph::executeAsync(std::vector<std::shared_ptr<Image>> sourceImages,
+std::shared_ptr<Image> NNGraph::executeAsync(ArrayRef<std::shared_ptr<Image>> sourceImages,
                                              NNGraphCompletionHandler handler) {
   if (!handler) throw Error(describe(), "completionHandler", "empty", "a function");
   if (!resultImageIsNeeded())
@@ -182,7 +174,7 @@ std::shared_ptr<Image> NNGraph::executeAsync(std::vector<std::shared_ptr<Image>>
                 "true: the handler gets the result, or a message");
   if (!queue_) queue_ = device()->newCommandQueue();
   const auto commandBuffer = queue_->commandBuffer();
-  auto result = encode(commandBuffer, std::move(sourceImages));
+  auto result = encode(commandBuffer, sourceImages);
   if (result) result->synchronize(commandBuffer);
   commandBuffer->addCompletedHandler([result, handler = std::move(handler)](mtl::CommandBuffer& completed) {
     const auto error = completed.error();

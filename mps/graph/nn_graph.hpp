@@ -1,5 +1,6 @@
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -9,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "mps/core/array_ref.hpp"
 #include "mps/core/image_allocator.hpp"
 #include "mps/core/image_batch.hpp"
 #include "mps/core/kernel.hpp"
@@ -75,10 +77,17 @@ class NNGraph : public Kernel {
   static std::shared_ptr<NNGraph> create(const std::shared_ptr<mtl::Device>& device,
                                          const std::vector<std::shared_ptr<NNImageNode>>& resultImages,
                                          const std::vector<bool>& resultsAreNeeded = {});
-  /// One result.
+  /// One result. The flag is a template so that {false} is a list of flags.
+  static std::shared_ptr<NNGraph> create(const std::shared_ptr<mtl::Device>& device,
+                                         const std::shared_ptr<NNImageNode>& resultImage) {
+    return create(device, std::vector{resultImage});
+  }
+  template <std::same_as<bool> Flag>
   static std::shared_ptr<NNGraph> create(const std::shared_ptr<mtl::Device>& device,
                                          const std::shared_ptr<NNImageNode>& resultImage,
-                                         bool resultImageIsNeeded = true);
+                                         Flag resultImageIsNeeded) {
+    return create(device, std::vector{resultImage}, std::vector<bool>{resultImageIsNeeded});
+  }
   ~NNGraph() override;
   [[nodiscard]] std::string className() const override { return "NNGraph"; }
   /// A graph with the same kernels' properties. It has the copy() of each data source, one for all layers that share it,
@@ -132,7 +141,8 @@ class NNGraph : public Kernel {
   /// @name Encodes
   /// Takes one read off each temporary source image and state, however often nodes read it.
   /// @param sourceImages in the order of sourceImageHandles(), batches of one length
-  /// @param sourceStates in the order of sourceStateHandles(); loss labels come in here
+  /// @param sourceStates in the order of sourceStateHandles(), nullptr for none; loss labels come in here: a batch of
+  ///                     CNNLossLabels::createBatch, or a vector of CNNLossLabels
   /// @param[out] intermediateImages  appended in the order of intermediateImageHandles(); may be null
   /// @param[out] destinationStates   appended in the order of resultStateHandles(); may be null
   /// @return result 0; null (empty) when it is not needed
@@ -148,19 +158,18 @@ class NNGraph : public Kernel {
   /// that runs before one which will update the weights of this graph on the host (NNTrainingStyle::UpdateDeviceCPU)
   /// @{
   std::shared_ptr<Image> encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-                                std::vector<std::shared_ptr<Image>> sourceImages,
-                                std::vector<std::shared_ptr<State>> sourceStates = {},
+                                ArrayRef<std::shared_ptr<Image>> sourceImages,
+                                ArrayRef<std::shared_ptr<State>> sourceStates = {},
                                 std::vector<std::shared_ptr<Image>>* intermediateImages = nullptr,
                                 std::vector<std::shared_ptr<State>>* destinationStates = nullptr);
   ImageBatch encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-                         const std::vector<ImageBatch>& sourceImages,
-                         const std::vector<StateBatch>& sourceStates = {},
+                         ArrayRef<ImageBatch> sourceImages, ArrayRef<StateBatch> sourceStates = {},
                          std::vector<ImageBatch>* intermediateImages = nullptr,
                          std::vector<StateBatch>* destinationStates = nullptr);
   /// Encodes at once on a command buffer of the graph's own, commits, and calls the handler when it has run,
   /// on another thread: with the result, or with null and a message. The same image is returned; it is valid
   /// in the handler. @throws Error for an empty handler, where result 0 is not needed, and as encode does.
-  std::shared_ptr<Image> executeAsync(std::vector<std::shared_ptr<Image>> sourceImages,
+  std::shared_ptr<Image> executeAsync(ArrayRef<std::shared_ptr<Image>> sourceImages,
                                       NNGraphCompletionHandler handler);
   /// @}
 
@@ -191,8 +200,7 @@ class NNGraph : public Kernel {
   [[nodiscard]] const detail::GraphProgram& program() const { return *program_; }
   /// Encodes for a check: no layer is updated, random counters stay, every image has memory of its own.
   detail::GraphTrace trace(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-                           const std::vector<ImageBatch>& sourceImages,
-                           const std::vector<StateBatch>& sourceStates);
+                           ArrayRef<ImageBatch> sourceImages, ArrayRef<StateBatch> sourceStates);
   /// @}
 
  protected:

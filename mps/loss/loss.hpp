@@ -21,8 +21,12 @@ class CNNLossDataDescriptor {
  public:
   /// Views `data`; whoever makes labels from it copies. @param size width, height and, as depth, channels
   /// @throws Error when the data is shorter than the image
+  static CNNLossDataDescriptor create(std::span<const float> data, DataLayout layout, const mtl::Size& size);
+  /// Apple's name of create.
   static CNNLossDataDescriptor cnnLossDataDescriptor(std::span<const float> data, DataLayout layout,
-                                                     const mtl::Size& size);
+                                                     const mtl::Size& size) {
+    return create(data, layout, size);
+  }
   [[nodiscard]] DataLayout layout() const { return layout_; }
   [[nodiscard]] const mtl::Size& size() const { return size_; }
   /// Strides in bytes; dense at first. bytesPerImage is that of one channel plane for channel-first data, and
@@ -62,6 +66,12 @@ class CNNLossLabels : public State {
                                                const mtl::Size& lossImageSize,
                                                const CNNLossDataDescriptor& labelsDescriptor,
                                                const std::optional<CNNLossDataDescriptor>& weightsDescriptor);
+  static std::shared_ptr<CNNLossLabels> create(const std::shared_ptr<mtl::Device>& device,
+                                               const mtl::Size& lossImageSize,
+                                               const CNNLossDataDescriptor& labelsDescriptor,
+                                               std::nullptr_t /*weightsDescriptor*/) {
+    return create(device, lossImageSize, labelsDescriptor, std::nullopt);
+  }
   /// Around images, which must be valid when the loss runs. @param weightsImage may be null
   static std::shared_ptr<CNNLossLabels> create(const std::shared_ptr<mtl::Device>& device,
                                                const mtl::Size& lossImageSize,

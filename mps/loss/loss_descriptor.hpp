@@ -46,9 +46,12 @@ enum class CNNReductionType : std::int32_t {
 /// takes reduction Sum only.
 class CNNLossDescriptor {
  public:
-  /// +cnnLossDescriptorWithType:reductionType:
-  static CNNLossDescriptor cnnLossDescriptor(CNNLossType lossType, CNNReductionType reductionType) {
+  static CNNLossDescriptor create(CNNLossType lossType, CNNReductionType reductionType) {
     return {lossType, reductionType};
+  }
+  /// Apple's name of create: +cnnLossDescriptorWithType:reductionType:
+  static CNNLossDescriptor cnnLossDescriptor(CNNLossType lossType, CNNReductionType reductionType) {
+    return create(lossType, reductionType);
   }
 
   [[nodiscard]] CNNLossType lossType() const { return lossType_; }

@@ -68,8 +68,8 @@ CNNLossDataDescriptor::CNNLossDataDescriptor(std::span<const float> data, DataLa
   bytesPerImage_ = size.height * bytesPerRow_;
 }
 
-CNNLossDataDescriptor CNNLossDataDescriptor::cnnLossDataDescriptor(std::span<const float> data,
-                                                                   DataLayout layout, const mtl::Size& size) {
+CNNLossDataDescriptor CNNLossDataDescriptor::create(std::span<const float> data, DataLayout layout,
+                                                    const mtl::Size& size) {
   if (size.width == 0 || size.height == 0 || size.depth == 0)
     throw Error("CNNLossDataDescriptor", "size", "0 along an axis", "at least 1");
   const std::size_t rows = data.size() / size.width / size.depth;  // cannot overflow

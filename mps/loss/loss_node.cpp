@@ -58,8 +58,8 @@ std::shared_ptr<NNForwardLossNode> NNForwardLossNode::create(std::shared_ptr<NNI
   return create(std::move(source), std::move(labels), nullptr, lossDescriptor);
 }
 
-std::shared_ptr<NNForwardLossNode> NNForwardLossNode::create(
-    std::span<const std::shared_ptr<NNImageNode>> sources, const CNNLossDescriptor& lossDescriptor) {
+std::shared_ptr<NNForwardLossNode> NNForwardLossNode::create(ArrayRef<std::shared_ptr<NNImageNode>> sources,
+                                                             const CNNLossDescriptor& lossDescriptor) {
   checkNumber("NNForwardLossNode", sources.size(), 2, "2 or 3: predictions, labels and weights");
   return std::shared_ptr<NNForwardLossNode>(
       new NNForwardLossNode({sources.begin(), sources.end()}, lossDescriptor));
@@ -84,7 +84,7 @@ std::vector<std::shared_ptr<NNGradientFilterNode>> NNForwardLossNode::makeGradie
           NNLossGradientNode::create(images, resultState(), descriptor_, true)};
 }
 
-NNLossGradientNode::NNLossGradientNode(std::span<const std::shared_ptr<NNImageNode>> sources,
+NNLossGradientNode::NNLossGradientNode(ArrayRef<std::shared_ptr<NNImageNode>> sources,
                                        std::shared_ptr<NNStateNode> gradientState,
                                        const CNNLossDescriptor& lossDescriptor, bool isLabelsGradientFilter)
     : NNGradientFilterNode(sources[0], sources[1], std::move(gradientState), sources.subspan(2)),
@@ -113,9 +113,10 @@ std::shared_ptr<NNLossGradientNode> NNLossGradientNode::create(std::shared_ptr<N
                 std::move(gradientState), lossDescriptor, isLabelsGradientFilter);
 }
 
-std::shared_ptr<NNLossGradientNode> NNLossGradientNode::create(
-    std::span<const std::shared_ptr<NNImageNode>> sources, std::shared_ptr<NNStateNode> gradientState,
-    const CNNLossDescriptor& lossDescriptor, bool isLabelsGradientFilter) {
+std::shared_ptr<NNLossGradientNode> NNLossGradientNode::create(ArrayRef<std::shared_ptr<NNImageNode>> sources,
+                                                               std::shared_ptr<NNStateNode> gradientState,
+                                                               const CNNLossDescriptor& lossDescriptor,
+                                                               bool isLabelsGradientFilter) {
   checkNumber("NNLossGradientNode", sources.size(), 3, "3 or 4: gradient, predictions, labels and weights");
   return std::shared_ptr<NNLossGradientNode>(
       new NNLossGradientNode(sources, std::move(gradientState), lossDescriptor, isLabelsGradientFilter));

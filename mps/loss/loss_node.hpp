@@ -58,7 +58,7 @@ class NNForwardLossNode : public NNFilterNode, public detail::LossProperties {
                                                    std::shared_ptr<NNImageNode> labels,
                                                    const CNNLossDescriptor& lossDescriptor);
   /// @param sources predictions, labels and, if there are any, weights @throws Error for another number
-  static std::shared_ptr<NNForwardLossNode> create(std::span<const std::shared_ptr<NNImageNode>> sources,
+  static std::shared_ptr<NNForwardLossNode> create(ArrayRef<std::shared_ptr<NNImageNode>> sources,
                                                    const CNNLossDescriptor& lossDescriptor);
   [[nodiscard]] std::string className() const override { return "NNForwardLossNode"; }
   [[nodiscard]] std::shared_ptr<Kernel> makeKernel(const std::shared_ptr<mtl::Device>& device) const override;
@@ -91,7 +91,7 @@ class NNLossGradientNode : public NNGradientFilterNode, public detail::LossPrope
                                                     const CNNLossDescriptor& lossDescriptor,
                                                     bool isLabelsGradientFilter);
   /// @param sources gradient, predictions, labels and, if there are any, weights @throws Error for another number
-  static std::shared_ptr<NNLossGradientNode> create(std::span<const std::shared_ptr<NNImageNode>> sources,
+  static std::shared_ptr<NNLossGradientNode> create(ArrayRef<std::shared_ptr<NNImageNode>> sources,
                                                     std::shared_ptr<NNStateNode> gradientState,
                                                     const CNNLossDescriptor& lossDescriptor,
                                                     bool isLabelsGradientFilter);
@@ -102,7 +102,7 @@ class NNLossGradientNode : public NNGradientFilterNode, public detail::LossPrope
 
  protected:
   /// @param sources gradient, predictions and the rest
-  NNLossGradientNode(std::span<const std::shared_ptr<NNImageNode>> sources,
+  NNLossGradientNode(ArrayRef<std::shared_ptr<NNImageNode>> sources,
                      std::shared_ptr<NNStateNode> gradientState, const CNNLossDescriptor& lossDescriptor,
                      bool isLabelsGradientFilter);
 

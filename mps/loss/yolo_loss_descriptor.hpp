@@ -15,15 +15,23 @@ namespace mps {
 /// cosine distance and a loss scale are refused.
 class CNNYOLOLossDescriptor {
  public:
-  /// +cnnLossDescriptorWithXYLossType:... @param anchorBoxes numberOfAnchorBoxes pairs of width and height in units of
+  /// @param anchorBoxes numberOfAnchorBoxes pairs of width and height in units of
   /// grid cells, copied
+  static CNNYOLOLossDescriptor create(CNNLossType xyLossType, CNNLossType whLossType,
+                                      CNNLossType confidenceLossType, CNNLossType classesLossType,
+                                      CNNReductionType reductionType, std::span<const float> anchorBoxes,
+                                      std::size_t numberOfAnchorBoxes) {
+    return {xyLossType,    whLossType,  confidenceLossType, classesLossType,
+            reductionType, anchorBoxes, numberOfAnchorBoxes};
+  }
+  /// Apple's name of create: +cnnLossDescriptorWithXYLossType:...
   static CNNYOLOLossDescriptor cnnLossDescriptor(CNNLossType xyLossType, CNNLossType whLossType,
                                                  CNNLossType confidenceLossType, CNNLossType classesLossType,
                                                  CNNReductionType reductionType,
                                                  std::span<const float> anchorBoxes,
                                                  std::size_t numberOfAnchorBoxes) {
-    return {xyLossType,    whLossType,  confidenceLossType, classesLossType,
-            reductionType, anchorBoxes, numberOfAnchorBoxes};
+    return create(xyLossType, whLossType, confidenceLossType, classesLossType, reductionType, anchorBoxes,
+                  numberOfAnchorBoxes);
   }
 
   /// Position; typically MeanSquaredError.

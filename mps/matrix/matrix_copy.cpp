@@ -31,9 +31,9 @@ void checkMatrices(const std::shared_ptr<Matrix>& source, const std::shared_ptr<
 
 }  // namespace
 
-MatrixCopyDescriptor MatrixCopyDescriptor::descriptor(std::shared_ptr<Matrix> sourceMatrix,
-                                                      std::shared_ptr<Matrix> destinationMatrix,
-                                                      const MatrixCopyOffsets& offsets) {
+MatrixCopyDescriptor MatrixCopyDescriptor::create(std::shared_ptr<Matrix> sourceMatrix,
+                                                  std::shared_ptr<Matrix> destinationMatrix,
+                                                  const MatrixCopyOffsets& offsets) {
   MatrixCopyDescriptor descriptor(1);
   descriptor.setCopyOperation(0, std::move(sourceMatrix), std::move(destinationMatrix), offsets);
   return descriptor;

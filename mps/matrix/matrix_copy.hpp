@@ -28,9 +28,15 @@ static_assert(sizeof(MatrixCopyOffsets) == 16);
 class MatrixCopyDescriptor {
  public:
   /// One copy. @throws Error for null
+  static MatrixCopyDescriptor create(std::shared_ptr<Matrix> sourceMatrix,
+                                     std::shared_ptr<Matrix> destinationMatrix,
+                                     const MatrixCopyOffsets& offsets);
+  /// Apple's name of create.
   static MatrixCopyDescriptor descriptor(std::shared_ptr<Matrix> sourceMatrix,
                                          std::shared_ptr<Matrix> destinationMatrix,
-                                         const MatrixCopyOffsets& offsets);
+                                         const MatrixCopyOffsets& offsets) {
+    return create(std::move(sourceMatrix), std::move(destinationMatrix), offsets);
+  }
   /// Of `count` copies, all of which are still to be set.
   explicit MatrixCopyDescriptor(std::size_t count) : operations_(count) {}
   /// Source k is copied to destination k with offsets that are device data, read when the work runs.

@@ -60,7 +60,7 @@ class CNNNeuron : public CNNKernel {
 /// ReLU and PReLU with a multiple of four channels save in the state on which side of 0 each x lies (a byte for four
 /// values); the gradient of the same image reads that in place of x (spec/00 D14).
 ///
-///     auto descriptor = mps::NNNeuronDescriptor::cnnNeuronDescriptor(mps::CNNNeuronType::ReLU);
+///     auto descriptor = mps::NNNeuronDescriptor::create(mps::CNNNeuronType::ReLU);
 ///     auto relu = mps::CNNNeuron::create(device, descriptor);
 ///     std::shared_ptr<mps::State> state;
 ///     auto y = relu->encode(commandBuffer, x, state, false);

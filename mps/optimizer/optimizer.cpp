@@ -510,7 +510,8 @@ void NNOptimizer::encodeImageNormalization(
 // For optimizer_kinds.cpp.
 template void NNOptimizer::encodeArrays(const std::shared_ptr<mtl::CommandBuffer>&, OptimizerKind,
                                         const OptimizerNumbers&, const std::shared_ptr<Vector>&,
-                                        const std::shared_ptr<Vector>&, const Vectors&,
+                                        const std::shared_ptr<Vector>&,
+                                        const std::vector<std::shared_ptr<Vector>>&,
                                         const std::shared_ptr<Vector>&);
 template void NNOptimizer::encodeArrays(const std::shared_ptr<mtl::CommandBuffer>&, OptimizerKind,
                                         const OptimizerNumbers&, const std::shared_ptr<Matrix>&,

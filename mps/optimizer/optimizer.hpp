@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "mps/core/array_ref.hpp"
 #include "mps/core/batch_normalization_state.hpp"
 #include "mps/core/convolution_state.hpp"
 #include "mps/core/image_normalization_state.hpp"
@@ -62,7 +63,7 @@ class NNOptimizer : public Kernel {
   void codeProperties(Coder& coder) override;
   void didCopy(bool hasMoved) override;
 
-  using Vectors = std::vector<std::shared_ptr<Vector>>;
+  using Vectors = ArrayRef<std::shared_ptr<Vector>>;
   /// Buffers of one update beside gradient, values and result: momentum, velocity, maximum velocity, as the
   /// kind has them.
   /// Of vectors or of matrices.
@@ -114,7 +115,7 @@ class OneBufferOptimizer : public NNOptimizer {
  public:
   using Kernel::encode;
   /// @name Encodes.
-  /// @param inputBufferVectors (or ...Vector, ...Matrix) the momentum, null or empty for none, or the sum of squares,
+  /// @param inputBufferVectors (or ...Vector, ...Matrix) the momentum, nullptr or empty for none, or the sum of squares,
   ///                             which must be there: one vector, or with biases or beta two
   /// @{
   void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
@@ -130,19 +131,19 @@ class OneBufferOptimizer : public NNOptimizer {
   void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
               const std::shared_ptr<CNNConvolutionGradientState>& convolutionGradientState,
               const std::shared_ptr<CNNConvolutionWeightsAndBiasesState>& convolutionSourceState,
-              const std::vector<std::shared_ptr<Vector>>& inputBufferVectors,
+              ArrayRef<std::shared_ptr<Vector>> inputBufferVectors,
               const std::shared_ptr<CNNConvolutionWeightsAndBiasesState>& resultState);
   void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
               const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationState,
-              const std::vector<std::shared_ptr<Vector>>& inputBufferVectors,
+              ArrayRef<std::shared_ptr<Vector>> inputBufferVectors,
               const std::shared_ptr<CNNNormalizationGammaAndBetaState>& resultState);
   void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
               const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationGradientState,
               const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationSourceState,
-              const std::vector<std::shared_ptr<Vector>>& inputBufferVectors,
+              ArrayRef<std::shared_ptr<Vector>> inputBufferVectors,
               const std::shared_ptr<CNNNormalizationGammaAndBetaState>& resultState);
   void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const StateBatch& normalizationStates,
-              const std::vector<std::shared_ptr<Vector>>& inputBufferVectors,
+              ArrayRef<std::shared_ptr<Vector>> inputBufferVectors,
               const std::shared_ptr<CNNNormalizationGammaAndBetaState>& resultState);
   /// @}
 
@@ -303,48 +304,48 @@ class NNOptimizerAdam : public NNOptimizer {
               const std::shared_ptr<Matrix>& inputMomentumMatrix,
               const std::shared_ptr<Matrix>& inputVelocityMatrix,
               const std::shared_ptr<Matrix>& resultValuesMatrix);
-  /// @param maximumVelocityVectors empty: plain Adam
+  /// @param maximumVelocityVectors nullptr or empty: plain Adam
   void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
               const std::shared_ptr<CNNConvolutionGradientState>& convolutionGradientState,
               const std::shared_ptr<CNNConvolutionWeightsAndBiasesState>& convolutionSourceState,
-              const std::vector<std::shared_ptr<Vector>>& inputMomentumVectors,
-              const std::vector<std::shared_ptr<Vector>>& inputVelocityVectors,
-              const std::vector<std::shared_ptr<Vector>>& maximumVelocityVectors,
+              ArrayRef<std::shared_ptr<Vector>> inputMomentumVectors,
+              ArrayRef<std::shared_ptr<Vector>> inputVelocityVectors,
+              ArrayRef<std::shared_ptr<Vector>> maximumVelocityVectors,
               const std::shared_ptr<CNNConvolutionWeightsAndBiasesState>& resultState);
   void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
               const std::shared_ptr<CNNConvolutionGradientState>& convolutionGradientState,
               const std::shared_ptr<CNNConvolutionWeightsAndBiasesState>& convolutionSourceState,
-              const std::vector<std::shared_ptr<Vector>>& inputMomentumVectors,
-              const std::vector<std::shared_ptr<Vector>>& inputVelocityVectors,
+              ArrayRef<std::shared_ptr<Vector>> inputMomentumVectors,
+              ArrayRef<std::shared_ptr<Vector>> inputVelocityVectors,
               const std::shared_ptr<CNNConvolutionWeightsAndBiasesState>& resultState);
   void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
               const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationState,
-              const std::vector<std::shared_ptr<Vector>>& inputMomentumVectors,
-              const std::vector<std::shared_ptr<Vector>>& inputVelocityVectors,
-              const std::vector<std::shared_ptr<Vector>>& maximumVelocityVectors,
+              ArrayRef<std::shared_ptr<Vector>> inputMomentumVectors,
+              ArrayRef<std::shared_ptr<Vector>> inputVelocityVectors,
+              ArrayRef<std::shared_ptr<Vector>> maximumVelocityVectors,
               const std::shared_ptr<CNNNormalizationGammaAndBetaState>& resultState);
   void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
               const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationState,
-              const std::vector<std::shared_ptr<Vector>>& inputMomentumVectors,
-              const std::vector<std::shared_ptr<Vector>>& inputVelocityVectors,
+              ArrayRef<std::shared_ptr<Vector>> inputMomentumVectors,
+              ArrayRef<std::shared_ptr<Vector>> inputVelocityVectors,
               const std::shared_ptr<CNNNormalizationGammaAndBetaState>& resultState);
   void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
               const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationGradientState,
               const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationSourceState,
-              const std::vector<std::shared_ptr<Vector>>& inputMomentumVectors,
-              const std::vector<std::shared_ptr<Vector>>& inputVelocityVectors,
-              const std::vector<std::shared_ptr<Vector>>& maximumVelocityVectors,
+              ArrayRef<std::shared_ptr<Vector>> inputMomentumVectors,
+              ArrayRef<std::shared_ptr<Vector>> inputVelocityVectors,
+              ArrayRef<std::shared_ptr<Vector>> maximumVelocityVectors,
               const std::shared_ptr<CNNNormalizationGammaAndBetaState>& resultState);
   void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
               const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationGradientState,
               const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationSourceState,
-              const std::vector<std::shared_ptr<Vector>>& inputMomentumVectors,
-              const std::vector<std::shared_ptr<Vector>>& inputVelocityVectors,
+              ArrayRef<std::shared_ptr<Vector>> inputMomentumVectors,
+              ArrayRef<std::shared_ptr<Vector>> inputVelocityVectors,
               const std::shared_ptr<CNNNormalizationGammaAndBetaState>& resultState);
   void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const StateBatch& normalizationStates,
-              const std::vector<std::shared_ptr<Vector>>& inputMomentumVectors,
-              const std::vector<std::shared_ptr<Vector>>& inputVelocityVectors,
-              const std::vector<std::shared_ptr<Vector>>& maximumVelocityVectors,
+              ArrayRef<std::shared_ptr<Vector>> inputMomentumVectors,
+              ArrayRef<std::shared_ptr<Vector>> inputVelocityVectors,
+              ArrayRef<std::shared_ptr<Vector>> maximumVelocityVectors,
               const std::shared_ptr<CNNNormalizationGammaAndBetaState>& resultState);
 
  protected:

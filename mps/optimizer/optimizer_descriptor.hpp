@@ -48,19 +48,30 @@ class NNOptimizerDescriptor {
         applyGradientClipping_(applyGradientClipping),
         regularizationType_(regularizationType) {}
 
-  /// +optimizerDescriptorWithLearningRate:...: the constructors under Apple's second name.
+  /// The same as the constructors.
+  static NNOptimizerDescriptor create(float learningRate, float gradientRescale,
+                                      NNRegularizationType regularizationType, float regularizationScale) {
+    return {learningRate, gradientRescale, regularizationType, regularizationScale};
+  }
+  static NNOptimizerDescriptor create(float learningRate, float gradientRescale, bool applyGradientClipping,
+                                      float gradientClipMax, float gradientClipMin,
+                                      NNRegularizationType regularizationType, float regularizationScale) {
+    return {learningRate,    gradientRescale,    applyGradientClipping, gradientClipMax,
+            gradientClipMin, regularizationType, regularizationScale};
+  }
+  /// Apple's name of create: +optimizerDescriptorWithLearningRate:...
   static NNOptimizerDescriptor optimizerDescriptor(float learningRate, float gradientRescale,
                                                    NNRegularizationType regularizationType,
                                                    float regularizationScale) {
-    return {learningRate, gradientRescale, regularizationType, regularizationScale};
+    return create(learningRate, gradientRescale, regularizationType, regularizationScale);
   }
   static NNOptimizerDescriptor optimizerDescriptor(float learningRate, float gradientRescale,
                                                    bool applyGradientClipping, float gradientClipMax,
                                                    float gradientClipMin,
                                                    NNRegularizationType regularizationType,
                                                    float regularizationScale) {
-    return {learningRate,    gradientRescale,    applyGradientClipping, gradientClipMax,
-            gradientClipMin, regularizationType, regularizationScale};
+    return create(learningRate, gradientRescale, applyGradientClipping, gradientClipMax, gradientClipMin,
+                  regularizationType, regularizationScale);
   }
 
   /// Default 0.001; any sign.

@@ -31,7 +31,7 @@ void OneBufferOptimizer::encode(
     const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
     const std::shared_ptr<CNNConvolutionGradientState>& convolutionGradientState,
     const std::shared_ptr<CNNConvolutionWeightsAndBiasesState>& convolutionSourceState,
-    const std::vector<std::shared_ptr<Vector>>& inputBufferVectors,
+    ArrayRef<std::shared_ptr<Vector>> inputBufferVectors,
     const std::shared_ptr<CNNConvolutionWeightsAndBiasesState>& resultState) {
   encodeConvolution(commandBuffer, kind(!inputBufferVectors.empty()), ownNumbers(), convolutionGradientState,
                     convolutionSourceState, {inputBufferVectors}, resultState);
@@ -39,7 +39,7 @@ void OneBufferOptimizer::encode(
 
 void OneBufferOptimizer::encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                                 const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationState,
-                                const std::vector<std::shared_ptr<Vector>>& inputBufferVectors,
+                                ArrayRef<std::shared_ptr<Vector>> inputBufferVectors,
                                 const std::shared_ptr<CNNNormalizationGammaAndBetaState>& resultState) {
   encode(commandBuffer, batchNormalizationState, batchNormalizationState, inputBufferVectors, resultState);
 }
@@ -48,7 +48,7 @@ void OneBufferOptimizer::encode(
     const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
     const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationGradientState,
     const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationSourceState,
-    const std::vector<std::shared_ptr<Vector>>& inputBufferVectors,
+    ArrayRef<std::shared_ptr<Vector>> inputBufferVectors,
     const std::shared_ptr<CNNNormalizationGammaAndBetaState>& resultState) {
   encodeBatchNormalization(commandBuffer, kind(!inputBufferVectors.empty()), ownNumbers(),
                            batchNormalizationGradientState, batchNormalizationSourceState,
@@ -57,7 +57,7 @@ void OneBufferOptimizer::encode(
 
 void OneBufferOptimizer::encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                                 const StateBatch& normalizationStates,
-                                const std::vector<std::shared_ptr<Vector>>& inputBufferVectors,
+                                ArrayRef<std::shared_ptr<Vector>> inputBufferVectors,
                                 const std::shared_ptr<CNNNormalizationGammaAndBetaState>& resultState) {
   encodeImageNormalization(commandBuffer, kind(!inputBufferVectors.empty()), ownNumbers(),
                            normalizationStates, {inputBufferVectors}, resultState);
@@ -220,9 +220,9 @@ void NNOptimizerAdam::encode(
     const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
     const std::shared_ptr<CNNConvolutionGradientState>& convolutionGradientState,
     const std::shared_ptr<CNNConvolutionWeightsAndBiasesState>& convolutionSourceState,
-    const std::vector<std::shared_ptr<Vector>>& inputMomentumVectors,
-    const std::vector<std::shared_ptr<Vector>>& inputVelocityVectors,
-    const std::vector<std::shared_ptr<Vector>>& maximumVelocityVectors,
+    ArrayRef<std::shared_ptr<Vector>> inputMomentumVectors,
+    ArrayRef<std::shared_ptr<Vector>> inputVelocityVectors,
+    ArrayRef<std::shared_ptr<Vector>> maximumVelocityVectors,
     const std::shared_ptr<CNNConvolutionWeightsAndBiasesState>& resultState) {
   const OptimizerKind kind = maximumVelocityVectors.empty() ? OptimizerKind::Adam : OptimizerKind::AMSGrad;
   encodeConvolution(commandBuffer, kind, numbersOfNextStep(), convolutionGradientState,
@@ -235,8 +235,8 @@ void NNOptimizerAdam::encode(
     const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
     const std::shared_ptr<CNNConvolutionGradientState>& convolutionGradientState,
     const std::shared_ptr<CNNConvolutionWeightsAndBiasesState>& convolutionSourceState,
-    const std::vector<std::shared_ptr<Vector>>& inputMomentumVectors,
-    const std::vector<std::shared_ptr<Vector>>& inputVelocityVectors,
+    ArrayRef<std::shared_ptr<Vector>> inputMomentumVectors,
+    ArrayRef<std::shared_ptr<Vector>> inputVelocityVectors,
     const std::shared_ptr<CNNConvolutionWeightsAndBiasesState>& resultState) {
   encode(commandBuffer, convolutionGradientState, convolutionSourceState, inputMomentumVectors,
          inputVelocityVectors, {}, resultState);
@@ -244,9 +244,9 @@ void NNOptimizerAdam::encode(
 
 void NNOptimizerAdam::encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                              const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationState,
-                             const std::vector<std::shared_ptr<Vector>>& inputMomentumVectors,
-                             const std::vector<std::shared_ptr<Vector>>& inputVelocityVectors,
-                             const std::vector<std::shared_ptr<Vector>>& maximumVelocityVectors,
+                             ArrayRef<std::shared_ptr<Vector>> inputMomentumVectors,
+                             ArrayRef<std::shared_ptr<Vector>> inputVelocityVectors,
+                             ArrayRef<std::shared_ptr<Vector>> maximumVelocityVectors,
                              const std::shared_ptr<CNNNormalizationGammaAndBetaState>& resultState) {
   encode(commandBuffer, batchNormalizationState, batchNormalizationState, inputMomentumVectors,
          inputVelocityVectors, maximumVelocityVectors, resultState);
@@ -254,8 +254,8 @@ void NNOptimizerAdam::encode(const std::shared_ptr<mtl::CommandBuffer>& commandB
 
 void NNOptimizerAdam::encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                              const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationState,
-                             const std::vector<std::shared_ptr<Vector>>& inputMomentumVectors,
-                             const std::vector<std::shared_ptr<Vector>>& inputVelocityVectors,
+                             ArrayRef<std::shared_ptr<Vector>> inputMomentumVectors,
+                             ArrayRef<std::shared_ptr<Vector>> inputVelocityVectors,
                              const std::shared_ptr<CNNNormalizationGammaAndBetaState>& resultState) {
   encode(commandBuffer, batchNormalizationState, batchNormalizationState, inputMomentumVectors,
          inputVelocityVectors, std::vector<std::shared_ptr<Vector>>(), resultState);
@@ -265,9 +265,9 @@ void NNOptimizerAdam::encode(
     const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
     const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationGradientState,
     const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationSourceState,
-    const std::vector<std::shared_ptr<Vector>>& inputMomentumVectors,
-    const std::vector<std::shared_ptr<Vector>>& inputVelocityVectors,
-    const std::vector<std::shared_ptr<Vector>>& maximumVelocityVectors,
+    ArrayRef<std::shared_ptr<Vector>> inputMomentumVectors,
+    ArrayRef<std::shared_ptr<Vector>> inputVelocityVectors,
+    ArrayRef<std::shared_ptr<Vector>> maximumVelocityVectors,
     const std::shared_ptr<CNNNormalizationGammaAndBetaState>& resultState) {
   const OptimizerKind kind = maximumVelocityVectors.empty() ? OptimizerKind::Adam : OptimizerKind::AMSGrad;
   encodeBatchNormalization(commandBuffer, kind, numbersOfNextStep(), batchNormalizationGradientState,
@@ -280,8 +280,8 @@ void NNOptimizerAdam::encode(
     const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
     const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationGradientState,
     const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationSourceState,
-    const std::vector<std::shared_ptr<Vector>>& inputMomentumVectors,
-    const std::vector<std::shared_ptr<Vector>>& inputVelocityVectors,
+    ArrayRef<std::shared_ptr<Vector>> inputMomentumVectors,
+    ArrayRef<std::shared_ptr<Vector>> inputVelocityVectors,
     const std::shared_ptr<CNNNormalizationGammaAndBetaState>& resultState) {
   encode(commandBuffer, batchNormalizationGradientState, batchNormalizationSourceState, inputMomentumVectors,
          inputVelocityVectors, std::vector<std::shared_ptr<Vector>>(), resultState);
@@ -289,9 +289,9 @@ void NNOptimizerAdam::encode(
 
 void NNOptimizerAdam::encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                              const StateBatch& normalizationStates,
-                             const std::vector<std::shared_ptr<Vector>>& inputMomentumVectors,
-                             const std::vector<std::shared_ptr<Vector>>& inputVelocityVectors,
-                             const std::vector<std::shared_ptr<Vector>>& maximumVelocityVectors,
+                             ArrayRef<std::shared_ptr<Vector>> inputMomentumVectors,
+                             ArrayRef<std::shared_ptr<Vector>> inputVelocityVectors,
+                             ArrayRef<std::shared_ptr<Vector>> maximumVelocityVectors,
                              const std::shared_ptr<CNNNormalizationGammaAndBetaState>& resultState) {
   const OptimizerKind kind = maximumVelocityVectors.empty() ? OptimizerKind::Adam : OptimizerKind::AMSGrad;
   encodeImageNormalization(commandBuffer, kind, numbersOfNextStep(), normalizationStates,

@@ -33,7 +33,7 @@ enum class LayerBiases {
 /// The ready-made data source of convolution and fully connected layers (spec/00 D23): weights and optimiser
 /// on the device, updated in place by recorded work; kernels use its buffers without copies.
 ///
-///     auto shape = mps::CNNConvolutionDescriptor::cnnConvolutionDescriptor(5, 5, 1, 32);
+///     auto shape = mps::CNNConvolutionDescriptor::create(5, 5, 1, 32);
 ///     auto adam = mps::NNOptimizerAdam::create(device, 1e-3F);
 ///     auto layer = mps::TrainableConvolution::create(device, shape, "conv1", seed, adam);
 ///     auto node = mps::CNNConvolutionNode::create(source, layer);

@@ -73,7 +73,7 @@ struct ListForSpan {
   using Type = Parameter;
 };
 template <class Element>
-struct ListForSpan<std::span<const Element>> {
+struct ListForSpan<mps::ArrayRef<Element>> {
   using Type = const std::vector<Element>&;
 };
 template <class Self, class Result, class... Parameters>
