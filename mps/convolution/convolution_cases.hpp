@@ -260,6 +260,7 @@ inline std::vector<ConvolutionCase> convolutionCases() {
       {.name = "ManyPixelsDepthwise", .images = 3, .y = sameWindow(50, 1), .x = sameWindow(50, 3), .inputs = 48, .outputs = 48, .groups = 48},
       // Single pixels, some left out, of fewer channels than a vector has.
       {.name = "PointwiseStride2FewChannels", .images = 5, .y = sameWindow(24, 1, 2), .x = sameWindow(24, 1, 2), .inputs = 3, .outputs = 13},
+      {.name = "PointwiseStride2ManyPixels", .y = sameWindow(96, 1, 2), .x = sameWindow(96, 1, 2), .inputs = 3, .outputs = 5},
       {.name = "PointwiseStride2To13Channels", .images = 3, .y = sameWindow(28, 1, 2), .x = sameWindow(16, 1), .inputs = 13, .outputs = 5, .hasBias = false},
       {.name = "TransposedPointwiseFewResults", .images = 3, .y = transposedWindow(12, 24, 1, 2, 0), .x = transposedWindow(14, 42, 1, 3, 0), .inputs = 7, .outputs = 24, .transposed = true},
   };
