@@ -10,6 +10,7 @@
 #include "mtl/device.hpp"
 #include "mtl/error.hpp"
 #include "mtl/memory.hpp"
+#include "mtl/process_end.hpp"
 #include "mtl/stream.hpp"
 
 namespace mtl {
@@ -309,6 +310,10 @@ bool Submission::replay(std::span<Command> commands, Stream& stream, std::string
 
 void Submission::runCommands(std::span<Command> commands, Stream& stream, std::string& failure) {
   for (Command& command : commands) {
+    if (failure.empty() && ProcessEnd::hasBegun()) {
+      failure = command.label + ": not run, because the process is ending";
+      fail(CommandBufferErrorCode::AccessRevoked, failure);
+    }
     if (failure.empty() && runCommand(command, stream, failure)) {
       command.writes.clear();  // whatever the device finds out later, this command wrote nothing
       for (const ContentMark& mark : command.lacking)
@@ -327,7 +332,8 @@ void Submission::runCommands(Stream& stream) {
   auto first = commands_.begin();
   while (first != commands_.end()) {
     const auto end = std::find_if_not(first, commands_.end(), isReplayable);
-    if (!replay({first, end}, stream, failure)) runCommands({first, end}, stream, failure);
+    if (ProcessEnd::hasBegun() || !replay({first, end}, stream, failure))
+      runCommands({first, end}, stream, failure);
     first = std::find_if(end, commands_.end(), isReplayable);
     runCommands({end, first}, stream, failure);
   }
@@ -340,7 +346,9 @@ void Submission::runHandlers(bool scheduled) {
     const std::lock_guard lock(mutex_);
     runningHandlersOf_ = std::this_thread::get_id();
   }
+  const ProcessEnd::Guard guard(ProcessEnd::Guard::Kind::Handler);
   for (auto& handler : handlers) {
+    if (ProcessEnd::hasBegun()) break;
     if (const auto thrown = failureOf([&] { handler(face); }))
       fail(thrown->code, "handler: " + thrown->message);
   }

@@ -12,6 +12,7 @@
 #include "mtl/cpu/processors.hpp"
 #include "mtl/cpu/stream.hpp"
 #include "mtl/error.hpp"
+#include "mtl/process_end.hpp"
 #include "mtl/submission.hpp"
 #include "mtl/worker.hpp"
 
@@ -52,6 +53,7 @@ class CpuExecutor final : public Executor {
     checkProcess();
     const std::lock_guard lock(workerMutex_);
     worker_.start("Device cpu: the executing thread", [state = state_] { loop(state); });
+    ProcessEnd::watch();
   }
   void checkProcess() const override {
     const std::lock_guard lock(workerMutex_);
@@ -91,10 +93,13 @@ class CpuExecutor final : public Executor {
       state->submissions.pop_front();
       lock.unlock();
       stream.setThreadCount(state->threadCount);
-      submission->begin();
-      submission->runCommands(stream);
-      submission->end();
-      submission.reset();
+      {
+        const ProcessEnd::Guard guard(ProcessEnd::Guard::Kind::Work);
+        submission->begin();
+        submission->runCommands(stream);
+        submission->end();
+        submission.reset();
+      }
       lock.lock();
     }
   }

@@ -4,6 +4,7 @@
 
 #include "mtl/command_queue.hpp"
 #include "mtl/error.hpp"
+#include "mtl/process_end.hpp"
 
 namespace mtl::cuda {
 
@@ -57,6 +58,7 @@ void Engine::start() {
                   [self = shared_from_this()] { self->launchLoop(); });
   completer_.start("Device " + name_ + ": the completing thread",
                    [self = shared_from_this()] { self->completionLoop(); });
+  ProcessEnd::watch();
 }
 
 void Engine::checkProcess() const {
@@ -83,7 +85,10 @@ void Engine::launchLoop() {
     Work work = std::move(toLaunch_.front());
     toLaunch_.pop_front();
     lock.unlock();
-    launch(work);
+    {
+      const ProcessEnd::Guard guard(ProcessEnd::Guard::Kind::Work);
+      launch(work);
+    }
     lock.lock();
     toFinish_.push_back(std::move(work));
     launched_.notify_one();
@@ -156,9 +161,12 @@ void Engine::completionLoop() {
     Work work = std::move(toFinish_.front());
     toFinish_.pop_front();
     lock.unlock();
-    const std::optional<CommandBufferError> failure = finish(work);
-    work.submission->end(failure, failure ? std::nullopt : deviceSeconds(work));
-    work.submission.reset();
+    {
+      const ProcessEnd::Guard guard(ProcessEnd::Guard::Kind::Work);
+      const std::optional<CommandBufferError> failure = finish(work);
+      work.submission->end(failure, failure ? std::nullopt : deviceSeconds(work));
+      work.submission.reset();
+    }
     lock.lock();
     for (const cudaEvent_t event : {work.started, work.done})
       if (event != nullptr) idleEvents_.push_back(event);
