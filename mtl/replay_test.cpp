@@ -84,6 +84,37 @@ TEST_F(ReplayedCommands, AreNotThoseThatMayBeLeftOut) {
   EXPECT_EQ(run_, "ABD");
 }
 
+TEST_F(ReplayedCommands, AreCheckedFirstAndRunOneByOneUpToTheOneThatFails) {
+  append("A");
+  bool isRight = true;
+  submission_->checkBeforeNext([&isRight] {
+    if (!isRight) throw std::runtime_error("wrong label");
+  });
+  append("BC");
+  stream_.replays = true;
+  submission_->runCommands(stream_);
+  EXPECT_EQ(stream_.asked, std::vector<std::string>{"ABC"}) << "all is right";
+  isRight = false;
+  submission_->runCommands(stream_);
+  EXPECT_EQ(stream_.asked, std::vector<std::string>{"ABC"}) << "not asked again";
+  EXPECT_EQ(run_, "A");
+  EXPECT_EQ(memory_->failure(), "B: wrong label");
+  ASSERT_TRUE(submission_->error());
+  EXPECT_EQ(submission_->error()->message, "B: wrong label");
+}
+
+TEST_F(ReplayedCommands, LoseTheirChecksWhenTheyAreRolledBack) {
+  append("A");
+  const RecordingMark mark = submission_->recorded();
+  submission_->checkBeforeNext([] { throw std::runtime_error("planted"); });
+  append("B");
+  submission_->rollback(mark);
+  append("C");
+  submission_->runCommands(stream_);
+  EXPECT_EQ(run_, "AC");
+  EXPECT_FALSE(submission_->error());
+}
+
 TEST_F(ReplayedCommands, AreSkippedAfterAFailure) {
   submission_->append(testing::fail("planted", "x"));
   append("ABy");

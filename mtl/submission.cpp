@@ -169,6 +169,11 @@ void Submission::append(Command command) {
   commands_.push_back(std::move(command));
 }
 
+void Submission::checkBeforeNext(std::function<void()> check) {
+  checkOpen();
+  checks_.push_back({commands_.size(), std::move(check)});
+}
+
 std::size_t Submission::commandCount() const {
   return commands_.size();
 }
@@ -180,6 +185,7 @@ void Submission::ifDropped(std::function<void(CommandBuffer&)> record) {
 
 void Submission::rollback(const RecordingMark& mark) {
   if (mark.commands < commands_.size()) commands_.resize(mark.commands);
+  std::erase_if(checks_, [&](const Check& check) { return check.command >= mark.commands; });
   if (mark.ifDropped < ifDropped_.size()) ifDropped_.resize(mark.ifDropped);
 }
 
@@ -277,6 +283,12 @@ void Submission::fail(CommandBufferErrorCode code, const std::string& message) {
   if (status_ == CommandBufferStatus::Completed) status_ = CommandBufferStatus::Error;
 }
 
+void Submission::runChecks(std::span<const Command> commands) const {
+  const auto first = static_cast<std::size_t>(commands.data() - commands_.data());
+  for (const Check& check : checks_)
+    if (check.command >= first && check.command < first + commands.size()) check.function();
+}
+
 bool Submission::runCommand(Command& command, Stream& stream, std::string& failure) {
   bool isLeftOut = false;
   const auto thrown = failureOf([&] {
@@ -287,6 +299,7 @@ bool Submission::runCommand(Command& command, Stream& stream, std::string& failu
       fail(CommandBufferErrorCode::InvalidResource, failure);
       return;
     }
+    runChecks({&command, 1});
     command.run(stream);
   });
   if (thrown) {
@@ -298,6 +311,8 @@ bool Submission::runCommand(Command& command, Stream& stream, std::string& failu
 
 bool Submission::replay(std::span<Command> commands, Stream& stream, std::string& failure) {
   if (!failure.empty() || commands.empty()) return false;
+  // One by one they run up to the one whose check fails.
+  if (failureOf([&] { runChecks(commands); })) return false;
   bool isDone = false;
   if (const auto thrown = failureOf([&] { isDone = stream.replay(commands); })) {
     failure = commands.front().label + " to " + commands.back().label + ": " + thrown->message;
@@ -383,6 +398,7 @@ void Submission::end(const std::optional<CommandBufferError>& failure, std::opti
       for (const ContentMark& write : command.writes) write.setFailure(failure->message);
   }
   commands_.clear();
+  checks_.clear();
   {
     const std::lock_guard lock(mutex_);
     endTime_ = now();

@@ -96,6 +96,9 @@ class Submission : public std::enable_shared_from_this<Submission> {
   void openEncoder();
   void closeEncoder();
   void checkNoEncoder() const;
+  /// Called on the executing thread before the next command that is appended runs, or is replayed together with others:
+  /// looks at what the host wrote. What it throws makes that command fail.
+  void checkBeforeNext(std::function<void()> check);
   [[nodiscard]] std::size_t commandCount() const;
   void ifDropped(std::function<void(CommandBuffer&)> record);
   /// Whether commit was called and can no longer throw: what is recorded will run.
@@ -134,6 +137,8 @@ class Submission : public std::enable_shared_from_this<Submission> {
   /// @}
 
  private:
+  /// Calls the checks before these commands. What they throw goes on.
+  void runChecks(std::span<const Command> commands) const;
   /// Runs one command, or leaves it out. Returns whether it was left out; sets `failure` when it fails.
   bool runCommand(Command& command, Stream& stream, std::string& failure);
   void runCommands(std::span<Command> commands, Stream& stream, std::string& failure);
@@ -153,6 +158,11 @@ class Submission : public std::enable_shared_from_this<Submission> {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Command> commands_;
+  struct Check {
+    std::size_t command;  ///< its index
+    std::function<void()> function;
+  };
+  std::vector<Check> checks_;
   std::vector<std::function<void(CommandBuffer&)>> ifDropped_;
   std::vector<CommandBuffer::Handler> scheduledHandlers_;
   std::vector<CommandBuffer::Handler> completedHandlers_;

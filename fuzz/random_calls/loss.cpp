@@ -35,6 +35,7 @@ mps::CNNLossDescriptor drawLoss(Call& call, std::size_t channels) {
   }
   if (random.chance(0.2)) descriptor.setDelta(call.noted("delta", random.real32(0, 1)));
   if (random.chance(0.2)) descriptor.setExactSoftMaxGradient(call.noted("exactSoftMaxGradient", true));
+  if (random.chance(0.7)) descriptor.setBroadcastsLabels(call.noted("broadcastsLabels", true));
   return descriptor;
 }
 
@@ -77,14 +78,14 @@ LossSources makeLossSources(Call& call, const mps::ImageDescriptor& size, std::s
   return sources;
 }
 
-mps::StateBatch makeClassIndices(Call& call, std::size_t count, std::size_t channels) {
+mps::StateBatch makeClassIndices(Call& call, std::size_t count, std::size_t channels,
+                                 const mps::CNNLossDescriptor& loss) {
   RandomNumbers& random = call.random;
   mps::StateBatch labels = mps::CNNLossLabels::createClassBatch(call.device, count);
-  std::vector<std::uint8_t> indices(count);
-  const std::size_t classes = std::min<std::size_t>(channels, 255);
-  // At times one that is no class.
-  for (std::uint8_t& index : indices)
-    index = static_cast<std::uint8_t>(random.size(0, random.chance(0.1) ? classes : classes - 1));
+  const bool counts = loss.lossType() == mps::CNNLossType::SoftMaxCrossEntropy && loss.numberOfClasses() > 1;
+  const std::size_t classes = counts ? std::min(channels, loss.numberOfClasses()) : channels;
+  std::vector<std::uint32_t> indices(count);
+  for (std::uint32_t& index : indices) index = static_cast<std::uint32_t>(random.size(0, classes - 1));
   mps::CNNLossLabels::writeClassIndices(labels, indices);
   return labels;
 }
@@ -96,7 +97,7 @@ mps::StateBatch makeLabels(Call& call, const LossSources& sources, const mps::CN
   const bool isReduced = loss.reductionType() != mps::CNNReductionType::None;
   const bool isOnePixel = size.width() * size.height() == 1;
   if (isOnePixel && isReduced && !sources.weights && call.noted("classIndices", random.chance(0.4)))
-    return makeClassIndices(call, sources.count(), size.featureChannels());
+    return makeClassIndices(call, sources.count(), size.featureChannels(), loss);
   const mtl::Size lossSize =
       isReduced ? mtl::Size{1, 1, 1} : mtl::Size{size.width(), size.height(), size.featureChannels()};
   if (call.noted("labelsInOneBatch", random.chance(0.5)))

@@ -28,8 +28,9 @@ class NNLossCallback : public SecureCoding {
 ///
 ///     loss = reduction of weight * w_k * l_k       CNNLossType lists l, CNNReductionType the reductions
 ///
-/// Labels and weights are ordinary images: as wide and high as the predictions (or 1, repeated), with at least as many
-/// channels; weights may have a single channel for all. The destination has the size of the predictions for reduction
+/// Labels and weights are ordinary images: as wide and high as the predictions, with at least as many channels; weights may
+/// have a single channel for all. An axis of size 1 is repeated: of weights always, of labels where
+/// CNNLossDescriptor::broadcastsLabels is set. The destination has the size of the predictions for reduction
 /// None, else 1 x 1 x 1 per image; across the batch the first image gets the loss, the others 0. State: the numbers of
 /// the encode, for NNLossGradient. Offset, clipRect and the ranges of channels keep their defaults.
 /// CNNLossDescriptor::lossScale is for CNNLoss alone: scale the first gradient instead.

@@ -217,11 +217,18 @@ TEST_F(ForwardLoss, TheCallBackGivesTheWeightOfAnEncodeAndTheStateKeepsIt) {
   EXPECT_EQ(weight->seen.back(), (std::pair<std::size_t, std::size_t>{2, 2}));
 }
 
-TEST_F(ForwardLoss, LabelsAndWeightsOfSizeOneAreRepeated) {
+TEST_F(ForwardLoss, LabelsOfSizeOneAreRepeatedWhereAskedForAndWeightsAlways) {
   const ImageBatch y = batch(sizeOf(2, 1, 2), 1, {1, 2, 3, 4});
   const ImageBatch t = batch(sizeOf(1, 1, 2), 1, {1, 0});
   const ImageBatch w = batch(sizeOf(2, 1, 1), 1, {1, 2});
-  EXPECT_EQ(lossOf(squared(CNNReductionType::None), y, t, w), (Values{0, 4, 8, 32}));
+  auto descriptor = squared(CNNReductionType::None);
+  EXPECT_TRUE(names(errorOf([&] { lossOf(descriptor, y, t, w); }),
+                    {"NNForwardLoss", "labels", "1x1x2", "2x1", "broadcastsLabels"}));
+  EXPECT_TRUE(names(errorOf([&] { gradientOf(descriptor, y, t, w); }),
+                    {"NNLossGradient", "labels", "1x1x2", "2x1", "broadcastsLabels"}));
+  descriptor.setBroadcastsLabels(true);
+  EXPECT_EQ(lossOf(descriptor, y, t, w), (Values{0, 4, 8, 32}));
+  EXPECT_EQ(gradientOf(descriptor, y, t, w), (Values{0, 4, 8, 16}));
 }
 
 TEST_F(ForwardLoss, ImagesThatLieApartAreTaken) {
@@ -411,7 +418,9 @@ TEST_F(ForwardLoss, NumbersAreCheckedByEachEncode) {
 
 /// A gradient of labels has the size of the predictions, and so have they.
 TEST_F(ForwardLoss, RepeatedLabelsHaveNoGradient) {
-  const auto kernel = gradient(squared());
+  auto descriptor = squared();
+  descriptor.setBroadcastsLabels(true);
+  const auto kernel = gradient(descriptor);
   kernel->setComputeLabelGradients(true);
   const ImageBatch y = batch(sizeOf(2, 1, 1), 1, {1, 2});
   EXPECT_TRUE(

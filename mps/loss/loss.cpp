@@ -65,7 +65,7 @@ void CNNLoss::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuff
   detail::LossCall call(*this, *commandBuffer, descriptor_, sourceImages);
   call.setGradients(destinationImages);
   if (operands.classIndices)
-    call.setClassIndices(operands.classIndices, operands.firstIndex);
+    call.setClassIndices(operands);
   else
     call.setLabels(operands.labels);
   if (!operands.weights.empty()) call.setWeights(operands.weights);
@@ -117,6 +117,7 @@ void CNNLossDescriptor::encode(Coder& coder) const {
   coder.encode("epsilon", epsilon_);
   coder.encode("delta", delta_);
   coder.encode("exactSoftMaxGradient", exactSoftMaxGradient_);
+  coder.encode("broadcastsLabels", broadcastsLabels_);
   coder.encode("lossScale", lossScale_);
 }
 
@@ -132,6 +133,7 @@ CNNLossDescriptor CNNLossDescriptor::decode(Coder& coder) {
   coder.decode("epsilon", descriptor.epsilon_);
   coder.decode("delta", descriptor.delta_);
   coder.decode("exactSoftMaxGradient", descriptor.exactSoftMaxGradient_);
+  coder.decode("broadcastsLabels", descriptor.broadcastsLabels_);
   coder.decodeOptional("lossScale", descriptor.lossScale_);
   return descriptor;
 }

@@ -53,14 +53,16 @@ class LossLabelsBlock;
 /// Targets of one image, weights if there are any, and the place where the loss is written
 /// (MPSCNNLossLabels).
 ///
-/// Labels have the width and height of the predictions and at least as many channels as count; further
-/// channels are padding. A labels object may be used again: lossImage is overwritten by each encode.
+/// Labels have the width and height of the predictions, unless CNNLossDescriptor::broadcastsLabels says that axes of size
+/// 1 are repeated, and at least as many channels as count; further channels are padding. A labels object may be used again:
+/// lossImage is overwritten by each encode.
 class CNNLossLabels : public State {
  public:
-  /// One loss value, no weights. The data is copied into a float32 image.
+  /// One loss value, no weights. The data is copied into a float32 image. They train with every reduction: with None the
+  /// loss value is the sum of the losses (docs/decisions.md, D25).
   static std::shared_ptr<CNNLossLabels> create(const std::shared_ptr<mtl::Device>& device,
                                                const CNNLossDataDescriptor& labelsDescriptor);
-  /// @param lossImageSize {1, 1, 1}, or the size of the predictions (reduction None)
+  /// @param lossImageSize {1, 1, 1}, or the size of the predictions, for the losses of reduction None
   /// @param weightsDescriptor a factor for each element; or none
   static std::shared_ptr<CNNLossLabels> create(const std::shared_ptr<mtl::Device>& device,
                                                const mtl::Size& lossImageSize,
@@ -84,12 +86,21 @@ class CNNLossLabels : public State {
   /// Dense labels. @param weightsImages empty, or as many as labels
   static StateBatch createBatch(const std::shared_ptr<mtl::Device>& device, const mtl::Size& lossImageSize,
                                 const ImageBatch& labelsImages, const ImageBatch& weightsImages = {});
-  /// Room for one class index per image (predictions of 1 x 1 pixel); all 0 at first. Index k stands for a
-  /// label of 1 in channel k and 0 elsewhere.
-  static StateBatch createClassBatch(const std::shared_ptr<mtl::Device>& device, std::size_t count);
-  /// Writes the class indices of a batch of createClassBatch; no encoded work may still read the old ones.
-  /// @throws Error for another kind of batch or a wrong number of indices.
+  /// Room for one class index of 32 bits per image (predictions of 1 x 1 pixel); all 0 at first. Index k stands for a
+  /// label of 1 in channel k and 0 elsewhere. An index for which the predictions have no channel that counts makes the
+  /// command buffer fail when the loss is due: the error names image and index (docs/decisions.md, D28).
+  /// @param numberOfClasses where it is known: wrong indices are refused when they are written, and an encode of a loss
+  ///                        with fewer channels throws. 0: not known
+  static StateBatch createClassBatch(const std::shared_ptr<mtl::Device>& device, std::size_t count,
+                                     std::size_t numberOfClasses = 0);
+  /// Writes the class indices of a batch of createClassBatch, before the encode that reads them; no encoded work may
+  /// still read the old ones.
+  /// @throws Error for another kind of batch, a wrong number of indices, or an index that is not less than
+  ///         numberOfClasses; the old ones stay then
+  /// @{
+  static void writeClassIndices(const StateBatch& labels, std::span<const std::uint32_t> indices);
   static void writeClassIndices(const StateBatch& labels, std::span<const std::uint8_t> indices);
+  /// @}
   /// The loss images of a batch, in order: one copy reads them all. @throws Error for states of another kind.
   static ImageBatch lossImages(const StateBatch& labels);
   /// @}

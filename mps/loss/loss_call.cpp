@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <limits>
+#include <stdexcept>
 #include <string>
 
 #include "mps/core/error.hpp"
@@ -12,6 +13,7 @@
 #include "mtl/command_buffer.hpp"
 #include "mtl/device.hpp"
 #include "mtl/memory.hpp"
+#include "mtl/submission.hpp"
 
 namespace mps::detail {
 namespace {
@@ -29,16 +31,21 @@ bool isSingle(const TensorShape& shape) {
   return shape.width == 1 && shape.height == 1 && shape.channels == 1;
 }
 
-/// Repeats axes of size 1 over the predictions; other sizes must be equal, channels at least `channels`.
+/// What is read of an image: as wide and high as the predictions, with at least so many channels.
+/// @param repeats axes of size 1 are repeated over the predictions
 TensorShape fitted(const Kernel& kernel, const char* argument, TensorShape shape,
-                   const TensorShape& predictions, std::int64_t channels) {
-  const bool fits = (shape.width == predictions.width || shape.width == 1) &&
-                    (shape.height == predictions.height || shape.height == 1) && shape.channels >= channels;
-  if (!fits)
+                   const TensorShape& predictions, std::int64_t channels, bool repeats) {
+  const auto fits = [&](std::int64_t size, std::int64_t wanted) {
+    return size == wanted || (repeats && size == 1);
+  };
+  const bool couldRepeat = !repeats && (shape.width == 1 || shape.height == 1);
+  if (!fits(shape.width, predictions.width) || !fits(shape.height, predictions.height) ||
+      shape.channels < channels)
     throw Error(kernel.describe(), argument, sizeText(shape),
                 "the predictions' " + std::to_string(predictions.width) + "x" +
                     std::to_string(predictions.height) + " with at least " + std::to_string(channels) +
-                    " channels");
+                    " channels" +
+                    (couldRepeat ? "; broadcastsLabels of the descriptor repeats axes of size 1" : ""));
   if (shape.width != predictions.width) shape.pixelStride = 0;
   if (shape.height != predictions.height) shape.rowStride = 0;
   shape.width = predictions.width;
@@ -96,7 +103,10 @@ void checkLossImages(const Kernel& kernel, mtl::CommandBuffer& commandBuffer, co
 
 LossCall::LossCall(const Kernel& kernel, mtl::CommandBuffer& commandBuffer,
                    const CNNLossDescriptor& descriptor, const ImageBatch& predictions)
-    : kernel_(kernel), commandBuffer_(commandBuffer), predictions_(predictions) {
+    : kernel_(kernel),
+      commandBuffer_(commandBuffer),
+      broadcastsLabels_(descriptor.broadcastsLabels()),
+      predictions_(predictions) {
   problem_.lossType = descriptor.lossType();
   problem_.reductionType = descriptor.reductionType();
   problem_.reduceAcrossBatch =
@@ -114,18 +124,30 @@ void LossCall::setLabels(const ImageBatch& labels) {
   checkSources(kernel_, "labels", commandBuffer_, labels);
   checkNotStacked(kernel_, "labels", labels);
   labels_ = BatchOperand(labels);
-  problem_.labels =
-      fitted(kernel_, "labels", labels_.shape(), problem_.predictions, problem_.countedChannels);
+  problem_.labels = fitted(kernel_, "labels", labels_.shape(), problem_.predictions, problem_.countedChannels,
+                           broadcastsLabels_);
 }
 
-void LossCall::setClassIndices(const std::shared_ptr<mtl::Buffer>& indices, std::size_t first) {
+void LossCall::setClassIndices(const LossOperands& labels) {
   if (problem_.predictions.width != 1 || problem_.predictions.height != 1)
     throw Error(kernel_.describe(), "labels", "one class index per image",
                 "dense labels for predictions of several pixels");
-  problem_.labelKind = LossLabels::UInt8Indices;
-  problem_.labels =
-      TensorShape::dense(problem_.predictions.images, 1, 1, 1, ImageFeatureChannelFormat::Unorm8);
-  labels_ = BatchOperand::ofMemory(problem_.labels, indices->memory(), first);
+  const auto classes = static_cast<std::size_t>(problem_.countedChannels);
+  if (labels.numberOfClasses > classes)
+    throw Error(kernel_.describe(), "labels", "of " + std::to_string(labels.numberOfClasses) + " classes",
+                "at most " + std::to_string(classes) + ", the channels that count");
+  const auto& indices = labels.classIndices;
+  const auto images = static_cast<std::size_t>(problem_.predictions.images);
+  problem_.labelKind = LossLabels::ClassIndices;
+  problem_.labels = TensorShape::dense(problem_.predictions.images, 1, 1, 1);
+  labels_ =
+      BatchOperand::ofMemory(problem_.labels, indices->memory(), labels.firstIndex * sizeof(std::uint32_t));
+  // The host wrote them, and has them as long as the command may run.
+  const auto values = indices->contentsAs<const std::uint32_t>().subspan(labels.firstIndex, images);
+  checkLabels_ = [indices, values, classes] {
+    if (const auto wrong = wrongClassIndex(values, classes); !wrong.empty())
+      throw std::runtime_error("labels: " + wrong);
+  };
 }
 
 void LossCall::setWeights(const ImageBatch& weights) {
@@ -133,7 +155,7 @@ void LossCall::setWeights(const ImageBatch& weights) {
   checkNotStacked(kernel_, "weights", weights);
   const TensorView view = gather(commandBuffer_, kernel_.describe(), BatchOperand(weights));
   problem_.weights = fitted(kernel_, "weights", view.shape, problem_.predictions,
-                            view.shape.channels == 1 ? 1 : problem_.countedChannels);
+                            view.shape.channels == 1 ? 1 : problem_.countedChannels, true);
   prepared_.parameters[0] = PreparedCall::Parameter::of(view);
 }
 
@@ -141,11 +163,10 @@ void LossCall::setSourceGradients(const ImageBatch& gradients, bool divides) {
   sourceGradient_ = BatchOperand(gradients);
   problem_.sourceGradient = sourceGradient_.shape();
   problem_.divideGradient = divides;
-  const bool perElement = problem_.reductionType == CNNReductionType::None;
   const TensorShape& found = problem_.sourceGradient;
-  if (perElement ? !isSameSize(found, problem_.predictions) : !isSingle(found))
+  if (perElement() ? !isSameSize(found, problem_.predictions) : !isSingle(found))
     throw Error(kernel_.describe(), "sourceGradients", sizeText(found),
-                perElement ? sizeText(problem_.predictions) + ", as the losses" : "1x1x1, as the losses");
+                perElement() ? sizeText(problem_.predictions) + ", as the losses" : "1x1x1, as the losses");
 }
 
 void LossCall::setScale(const LossScale& scale) {
@@ -175,17 +196,22 @@ void LossCall::setLabelGradients(const ImageBatch& gradients) {
   prepared_.destinationParameter = 2;
 }
 
+bool LossCall::perElement() const {
+  return problem_.reductionType == CNNReductionType::None;
+}
+
 void LossCall::checkLossSize(const char* argument, const TensorShape& loss) const {
-  const bool perElement = problem_.reductionType == CNNReductionType::None;
-  if (isSameSize(loss, problem_.predictions) || (isSingle(loss) && !perElement)) return;
+  if (isSameSize(loss, problem_.predictions) || (isSingle(loss) && !perElement())) return;
   throw Error(kernel_.describe(), argument, sizeText(loss),
-              perElement ? sizeText(problem_.predictions) + ", as the predictions"
-                         : "1x1x1, or " + sizeText(problem_.predictions));
+              perElement() ? sizeText(problem_.predictions) + ", as the predictions"
+                           : "1x1x1, or " + sizeText(problem_.predictions));
 }
 
 void LossCall::setLosses(const ImageBatch& losses) {
   losses_ = BatchOperand(losses, true);
   const TensorShape loss = losses_.shape();
+  if (isSingle(loss) && !isSingle(problem_.predictions) && perElement())
+    problem_.reductionType = CNNReductionType::Sum;  // docs/decisions.md, D25
   checkLossSize("lossImageSize", loss);
   if (losses_.isLoose())
     looseLosses_ = {loss, commandBuffer_.heap()->allocate(static_cast<std::size_t>(loss.bytes())), 0};
@@ -212,6 +238,7 @@ void LossCall::record() {
   operands.secondary = &labels_;
   operands.destination = &destination_;
   if (problem_.sourceGradient.channels > 0) operands.gradient = &sourceGradient_;
+  if (checkLabels_) commandBuffer_.submission()->checkBeforeNext(checkLabels_);
   recordCall(commandBuffer_, kernel_, prepared_, operands);
   if (looseLosses_.memory) scatter(commandBuffer_, kernel_.describe(), looseLosses_, losses_);
 }

@@ -2,6 +2,7 @@
 
 #include <any>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -9,11 +10,8 @@
 #include "mps/core/cnn_kernel.hpp"
 #include "mps/core/image_batch.hpp"
 #include "mps/core/loss_scale.hpp"
+#include "mps/loss/loss_labels.hpp"
 #include "mps/loss/loss_problem.hpp"
-
-namespace mtl {
-class Buffer;
-}
 
 namespace mps::detail {
 
@@ -47,11 +45,13 @@ class LossCall {
   LossCall(const Kernel& kernel, mtl::CommandBuffer& commandBuffer, const CNNLossDescriptor& descriptor,
            const ImageBatch& predictions);
 
-  /// @name Inputs. Axes of size 1 are repeated over the predictions. @throws Error when an image does not fit.
+  /// @name Inputs. @throws Error when an image does not fit.
   /// @{
+  /// Axes of size 1 are repeated where CNNLossDescriptor::broadcastsLabels says so.
   void setLabels(const ImageBatch& labels);
-  /// One class per image, of predictions of one pixel.
-  void setClassIndices(const std::shared_ptr<mtl::Buffer>& indices, std::size_t first);
+  /// One class per image, of predictions of one pixel. Wrong ones make the command fail (docs/decisions.md, D28).
+  void setClassIndices(const LossOperands& labels);
+  /// Axes of size 1 are repeated.
   void setWeights(const ImageBatch& weights);
   /// As the predictions for reduction None, else 1 x 1 x 1. @param divides LossProblem::divideGradient
   void setSourceGradients(const ImageBatch& gradients, bool divides);
@@ -67,7 +67,7 @@ class LossCall {
   void setGradients(const ImageBatch& gradients);
   /// As the predictions, and so must be the labels; the only output.
   void setLabelGradients(const ImageBatch& gradients);
-  /// The losses beside a gradient: as the predictions for reduction None, else 1 x 1 x 1 or as the predictions.
+  /// The losses beside a gradient: 1 x 1 x 1, for reduction None their sum (docs/decisions.md, D25), or as the predictions.
   void setLosses(const ImageBatch& losses);
   /// The losses alone.
   void setOnlyLosses(const ImageBatch& losses);
@@ -76,6 +76,7 @@ class LossCall {
   void record();
 
  private:
+  [[nodiscard]] bool perElement() const;
   void checkLossSize(const char* argument, const TensorShape& loss) const;
   void checkAsPredictions(const char* argument, const TensorShape& shape) const;
 
@@ -83,13 +84,15 @@ class LossCall {
   mtl::CommandBuffer& commandBuffer_;
   LossProblem problem_;
   LossRecord numbers_;
+  bool broadcastsLabels_;
   PreparedCall prepared_;
   BatchOperand predictions_;
   BatchOperand labels_;
   BatchOperand sourceGradient_;
   BatchOperand destination_;
   BatchOperand losses_;
-  TensorView looseLosses_;  ///< where the losses are written when their images lie apart
+  std::function<void()> checkLabels_;  ///< before the command runs
+  TensorView looseLosses_;             ///< where the losses are written when their images lie apart
 };
 
 }  // namespace mps::detail

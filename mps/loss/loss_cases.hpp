@@ -253,25 +253,32 @@ inline void addChannelCases(std::vector<LossCase>& cases) {
 }
 
 inline void addIndexCases(std::vector<LossCase>& cases) {
-  for (const LossLabels kind : {LossLabels::UInt8Indices, LossLabels::UInt32Indices})
-    for (const CNNLossType type :
-         {CNNLossType::SoftMaxCrossEntropy, CNNLossType::CategoricalCrossEntropy, CNNLossType::Log})
-      for (const bool leavesOut : {false, true}) {
-        LossCase indexed = lossCase(type, CNNReductionType::SumByNonZeroWeights, 3, 5, 7, 21);
-        indexed.name += kind == LossLabels::UInt8Indices ? "UInt8Indices" : "UInt32Indices";
-        if (leavesOut) indexed.name += "LeftOut";
-        indexed.leavesOut = leavesOut;
-        indexed.problem.labelKind = kind;
-        indexed.problem.labels = TensorShape::dense(3, 5, 7, 1);
-        indexed.problem.divideGradient = true;
-        cases.push_back(indexed);
-        indexed.name += "Weighted";
-        indexed.problem.weights = leavesOut ? indexed.problem.predictions : TensorShape::dense(3, 5, 7, 1);
-        cases.push_back(indexed);
-      }
+  for (const CNNLossType type :
+       {CNNLossType::SoftMaxCrossEntropy, CNNLossType::CategoricalCrossEntropy, CNNLossType::Log})
+    for (const bool leavesOut : {false, true}) {
+      LossCase indexed = lossCase(type, CNNReductionType::SumByNonZeroWeights, 3, 5, 7, 21);
+      indexed.name += "ClassIndices";
+      if (leavesOut) indexed.name += "LeftOut";
+      indexed.leavesOut = leavesOut;
+      indexed.problem.labelKind = LossLabels::ClassIndices;
+      indexed.problem.labels = TensorShape::dense(3, 5, 7, 1);
+      indexed.problem.divideGradient = true;
+      cases.push_back(indexed);
+      indexed.name += "Weighted";
+      indexed.problem.weights = leavesOut ? indexed.problem.predictions : TensorShape::dense(3, 5, 7, 1);
+      cases.push_back(indexed);
+    }
+  for (const std::int64_t classes : {257, 1000, 65536}) {
+    LossCase many = lossCase(CNNLossType::SoftMaxCrossEntropy, CNNReductionType::Sum, 4, 1, 1, classes);
+    many.name += "Of" + std::to_string(classes) + "Classes";
+    many.problem.labelKind = LossLabels::ClassIndices;
+    many.problem.labels = TensorShape::dense(4, 1, 1, 1);
+    many.problem.labelGradient = {};
+    cases.push_back(many);
+  }
   LossCase wide = lossCase(CNNLossType::SoftMaxCrossEntropy, CNNReductionType::Mean, 2, 1, 3, 2100);
   wide.name += "WideIndices";
-  wide.problem.labelKind = LossLabels::UInt32Indices;
+  wide.problem.labelKind = LossLabels::ClassIndices;
   wide.problem.labels = withGaps(TensorShape::dense(2, 1, 3, 1));
   wide.leavesOut = true;
   cases.push_back(wide);

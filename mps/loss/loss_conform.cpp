@@ -55,7 +55,7 @@ Values labelValues(ConformRun& run, const LossCase& item, std::size_t count) {
 Values indexValues(ConformRun& run, const LossCase& item, std::size_t count) {
   Values values = run.values(count, RandomKind::Positive);
   const auto classes = static_cast<double>(item.problem.countedChannels);
-  const double none = item.problem.labelKind == LossLabels::UInt8Indices ? 255 : 4294967295.0;
+  const double none = 4294967295.0;
   for (std::size_t i = 0; i < count; ++i)
     values[i] = item.leavesOut && i % 3 == 0 ? (i % 2 == 0 ? none : classes)
                                              : std::min(std::floor(values[i] * classes), classes - 1);
@@ -85,13 +85,13 @@ class TestLabels {
     reference_ = ReferenceTensor(shape.images, shape.height, shape.width, 1);
     reference_.values = indexValues(run, item, elementsOf(shape));
     address_ = indices_.address();
-    const std::size_t size = item.problem.labelKind == LossLabels::UInt8Indices ? 1 : 4;
     for (std::int64_t n = 0, i = 0; n < shape.images; ++n)
       for (std::int64_t y = 0; y < shape.height; ++y)
         for (std::int64_t x = 0; x < shape.width; ++x, ++i) {
           const auto index = static_cast<std::uint32_t>(reference_.values[static_cast<std::size_t>(i)]);
-          std::memcpy(indices_.bytes().data() + static_cast<std::size_t>(shape.offset(n, y, x, 0)) * size,
-                      &index, size);
+          std::memcpy(
+              indices_.bytes().data() + static_cast<std::size_t>(shape.offset(n, y, x, 0)) * sizeof index,
+              &index, sizeof index);
         }
     indices_.didModify();
   }
@@ -104,7 +104,7 @@ class TestLabels {
     const TensorShape& shape = problem.labels;
     const auto last =
         static_cast<std::size_t>(shape.offset(shape.images - 1, shape.height - 1, shape.width - 1, 0) + 1);
-    return last * (problem.labelKind == LossLabels::UInt8Indices ? 1 : 4);
+    return last * sizeof(std::uint32_t);
   }
 
   TestTensor dense_;

@@ -383,10 +383,7 @@ std::string LossProblem::describe() const {
   text +=
       ", " + std::to_string(countedChannels) + " channels, " + std::to_string(numberOfClasses) + " classes";
   text += describeTensor("predictions", predictions);
-  text += describeTensor(labelKind == LossLabels::Dense          ? "labels"
-                         : labelKind == LossLabels::UInt8Indices ? "uint8 indices"
-                                                                 : "uint32 indices",
-                         labels);
+  text += describeTensor(labelKind == LossLabels::Dense ? "labels" : "class indices", labels);
   text += describeTensor("weights", weights) + describeTensor("source gradient", sourceGradient);
   return text + describeTensor("gradient", gradient) + describeTensor("loss", loss) +
          describeTensor("label gradient", labelGradient);

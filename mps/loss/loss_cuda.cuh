@@ -70,11 +70,8 @@ struct LossArguments {
   /// The class of a pixel; of dense labels 0.
   [[nodiscard]] __device__ std::uint32_t classOf(ElementPlace place) const {
     place.channel = 0;
-    if (labelKind == LossLabels::UInt8Indices)
-      return reinterpret_cast<const std::uint8_t*>(labels.memory)[labels.offset(place)];
-    if (labelKind == LossLabels::UInt32Indices)
-      return reinterpret_cast<const std::uint32_t*>(labels.memory)[labels.offset(place)];
-    return 0;
+    if (labelKind == LossLabels::Dense) return 0;
+    return reinterpret_cast<const std::uint32_t*>(labels.memory)[labels.offset(place)];
   }
   [[nodiscard]] __device__ bool isLeftOut(std::uint32_t index) const { return index >= classes; }
 };

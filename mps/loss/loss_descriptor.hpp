@@ -14,6 +14,11 @@ class NNLossCallback;
 /// MPSCNNLossType: the loss l of one element with prediction y and label t (spec/04 sections 11.4, 11.6).
 ///
 /// t' is the smoothed label. The gradients are those with respect to y.
+///
+/// Hinge agrees with its printed gradient, (1 + (1 - 2t) y) > 0 ? 1 - 2t : 0. The loss that is printed beside it, and in
+/// some programs, is max(1 - t y, 0), which has another gradient. For predictions (0.5, -1, 2, 0.25) and labels
+/// (1, 0, 0, 0) ours is (0.5, 0, 3, 1.25) and that one (0.5, 1, 1, 1); the gradient is (-1, 0, 1, 1)
+/// (docs/decisions.md, D27).
 enum class CNNLossType : std::uint32_t {
   MeanAbsoluteError = 0,    ///< |y - t|; gradient sign(y - t), 0 at y = t
   MeanSquaredError = 1,     ///< (y - t)^2, no factor 1/2; gradient 2 (y - t)
@@ -30,7 +35,9 @@ enum class CNNLossType : std::uint32_t {
 
 /// MPSCNNReductionType: how the losses of an image become its loss value (spec/04 section 11.5).
 enum class CNNReductionType : std::int32_t {
-  None = 0,                 ///< one loss per element; the loss image has the size of the predictions
+  /// One loss per element; the loss image has the size of the predictions. In a loss image of 1 x 1 x 1, that of labels
+  /// made from the labels descriptor alone, CNNLoss writes their sum (docs/decisions.md, D25).
+  None = 0,
   Sum = 1,                  ///< sum of the elements
   Mean = 2,                 ///< sum / (width height channels); SoftMaxCrossEntropy: sum / (width height)
   SumByNonZeroWeights = 3,  ///< sum / number of weights that are not 0; without weights: / number of elements
@@ -97,6 +104,11 @@ class CNNLossDescriptor {
   [[nodiscard]] bool exactSoftMaxGradient() const { return exactSoftMaxGradient_; }
   void setExactSoftMaxGradient(bool value) { exactSoftMaxGradient_ = value; }
 
+  /// Extension, default false: labels are as wide and high as the predictions. True: an axis on which they have size 1 is
+  /// repeated over the predictions.
+  [[nodiscard]] bool broadcastsLabels() const { return broadcastsLabels_; }
+  void setBroadcastsLabels(bool value) { broadcastsLabels_ = value; }
+
   /// Extension, default null: multiplies the gradient of CNNLoss, not the loss. Needs a reduction.
   [[nodiscard]] const std::shared_ptr<LossScale>& lossScale() const { return lossScale_; }
   void setLossScale(std::shared_ptr<LossScale> value) { lossScale_ = std::move(value); }
@@ -118,6 +130,7 @@ class CNNLossDescriptor {
   float epsilon_ = 1e-7F;
   float delta_ = 1.0F;
   bool exactSoftMaxGradient_ = false;
+  bool broadcastsLabels_ = false;
   std::shared_ptr<LossScale> lossScale_;
 };
 

@@ -121,18 +121,27 @@ StateBatch CNNLossLabels::createBatch(const std::shared_ptr<mtl::Device>& device
       ->batch();
 }
 
-StateBatch CNNLossLabels::createClassBatch(const std::shared_ptr<mtl::Device>& device, std::size_t count) {
+StateBatch CNNLossLabels::createClassBatch(const std::shared_ptr<mtl::Device>& device, std::size_t count,
+                                           std::size_t numberOfClasses) {
   if (!device) throw Error("CNNLossLabels", "device", "null", "a device");
-  return std::make_shared<detail::LossLabelsBlock>(device, count)->batch();
+  return std::make_shared<detail::LossLabelsBlock>(device, count, numberOfClasses)->batch();
 }
 
-void CNNLossLabels::writeClassIndices(const StateBatch& labels, std::span<const std::uint8_t> indices) {
+void CNNLossLabels::writeClassIndices(const StateBatch& labels, std::span<const std::uint32_t> indices) {
   const detail::LossOperands operands = detail::lossOperands("CNNLossLabels", labels);
   if (!operands.classIndices) throw Error("CNNLossLabels", "labels", "dense", "made by createClassBatch");
   if (indices.size() != labels.count())
     throw Error("CNNLossLabels", "indices", std::to_string(indices.size()), std::to_string(labels.count()));
-  std::memcpy(operands.classIndices->contents() + operands.firstIndex, indices.data(), indices.size());
-  operands.classIndices->didModifyRange(operands.firstIndex, indices.size());
+  if (operands.numberOfClasses > 0)
+    if (const auto wrong = detail::wrongClassIndex(indices, operands.numberOfClasses); !wrong.empty())
+      throw Error("CNNLossLabels: " + wrong);
+  const std::size_t first = operands.firstIndex * sizeof(std::uint32_t);
+  std::memcpy(operands.classIndices->contents() + first, indices.data(), indices.size_bytes());
+  operands.classIndices->didModifyRange(first, indices.size_bytes());
+}
+
+void CNNLossLabels::writeClassIndices(const StateBatch& labels, std::span<const std::uint8_t> indices) {
+  writeClassIndices(labels, std::vector<std::uint32_t>(indices.begin(), indices.end()));
 }
 
 ImageBatch CNNLossLabels::lossImages(const StateBatch& labels) {
@@ -164,10 +173,12 @@ LossLabelsBlock::LossLabelsBlock(std::shared_ptr<mtl::Device> device, const mtl:
       weights_(std::move(weights)),
       losses_(ImageBatch::create(device_, float32(lossImageSize), labels_.count())) {}
 
-LossLabelsBlock::LossLabelsBlock(std::shared_ptr<mtl::Device> device, std::size_t count)
+LossLabelsBlock::LossLabelsBlock(std::shared_ptr<mtl::Device> device, std::size_t count,
+                                 std::size_t numberOfClasses)
     : device_(std::move(device)),
       losses_(ImageBatch::create(device_, float32({1, 1, 1}), count)),
-      classIndices_(device_->newBuffer(count)) {}
+      classIndices_(device_->newBuffer(count * sizeof(std::uint32_t))),
+      numberOfClasses_(numberOfClasses) {}
 
 std::shared_ptr<CNNLossLabels> LossLabelsBlock::state(std::size_t index) {
   return std::shared_ptr<CNNLossLabels>(new CNNLossLabels(device_, shared_from_this(), index));
@@ -184,8 +195,9 @@ LossOperands lossOperands(const std::string& kernel, const StateBatch& labels) {
     const auto part = [&](const ImageBatch& images) {
       return images.empty() ? images : images.slice(first, labels.count());
     };
-    return {part(block->labels()), part(block->weights()), part(block->losses()), block->classIndices(),
-            first};
+    return {
+        part(block->labels()),   part(block->weights()), part(block->losses()), block->classIndices(), first,
+        block->numberOfClasses()};
   }
   std::vector<std::shared_ptr<Image>> targets;
   std::vector<std::shared_ptr<Image>> weights;
@@ -194,8 +206,12 @@ LossOperands lossOperands(const std::string& kernel, const StateBatch& labels) {
     const auto state = std::dynamic_pointer_cast<CNNLossLabels>(labels[i]);
     if (!state) throw Error(kernel, "labels", "a state of another kind", "CNNLossLabels");
     if (labels.count() == 1 && state->lossBlock()->classIndices())
-      return {
-          {}, {}, ImageBatch{state->lossImage()}, state->lossBlock()->classIndices(), state->indexInBlock()};
+      return {{},
+              {},
+              ImageBatch{state->lossImage()},
+              state->lossBlock()->classIndices(),
+              state->indexInBlock(),
+              state->lossBlock()->numberOfClasses()};
     if (!state->labelsImage())
       throw Error(kernel, "labels", "class indices of several batches",
                   "those of one batch, or dense labels");
@@ -205,7 +221,14 @@ LossOperands lossOperands(const std::string& kernel, const StateBatch& labels) {
   }
   if (!weights.empty() && weights.size() != targets.size())
     throw Error(kernel, "labels", "some with and some without weights", "all or none with weights");
-  return {targets, weights.empty() ? ImageBatch{} : ImageBatch(weights), losses, nullptr, 0};
+  return {targets, weights.empty() ? ImageBatch{} : ImageBatch(weights), losses, nullptr, 0, 0};
+}
+
+std::string wrongClassIndex(std::span<const std::uint32_t> indices, std::size_t classes) {
+  const auto wrong = std::ranges::find_if(indices, [&](std::uint32_t index) { return index >= classes; });
+  if (wrong == indices.end()) return {};
+  return "image " + std::to_string(wrong - indices.begin()) + " has class index " + std::to_string(*wrong) +
+         ", expected less than " + std::to_string(classes) + ", the number of classes";
 }
 
 }  // namespace detail

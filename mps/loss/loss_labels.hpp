@@ -1,7 +1,10 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <span>
+#include <string>
 
 #include "mps/loss/loss.hpp"
 
@@ -16,8 +19,8 @@ class LossLabelsBlock : public StateBlock, public std::enable_shared_from_this<L
  public:
   LossLabelsBlock(std::shared_ptr<mtl::Device> device, const mtl::Size& lossImageSize, ImageBatch labels,
                   ImageBatch weights);
-  /// Class indices, one per image.
-  LossLabelsBlock(std::shared_ptr<mtl::Device> device, std::size_t count);
+  /// Class indices of 32 bits, one per image. @param numberOfClasses 0: not known
+  LossLabelsBlock(std::shared_ptr<mtl::Device> device, std::size_t count, std::size_t numberOfClasses);
 
   void synchronize(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer) override {
     ImageBatchSynchronize(losses_, commandBuffer);
@@ -28,6 +31,7 @@ class LossLabelsBlock : public StateBlock, public std::enable_shared_from_this<L
   [[nodiscard]] const ImageBatch& weights() const { return weights_; }
   [[nodiscard]] const ImageBatch& losses() const { return losses_; }
   [[nodiscard]] const std::shared_ptr<mtl::Buffer>& classIndices() const { return classIndices_; }
+  [[nodiscard]] std::size_t numberOfClasses() const { return numberOfClasses_; }
 
  private:
   std::shared_ptr<mtl::Device> device_;
@@ -35,6 +39,7 @@ class LossLabelsBlock : public StateBlock, public std::enable_shared_from_this<L
   ImageBatch weights_;
   ImageBatch losses_;
   std::shared_ptr<mtl::Buffer> classIndices_;
+  std::size_t numberOfClasses_ = 0;
 };
 
 /// What a batch of label states holds, whatever it was put together from.
@@ -44,9 +49,13 @@ struct LossOperands {
   ImageBatch losses;
   std::shared_ptr<mtl::Buffer> classIndices;
   std::size_t firstIndex = 0;
+  std::size_t numberOfClasses = 0;  ///< 0: not known
 };
 
 /// @throws Error, naming `kernel`, for states that are not labels or labels of several kinds.
 LossOperands lossOperands(const std::string& kernel, const StateBatch& labels);
+
+/// What is wrong with the first index that is not less than the number of classes; empty when all are.
+std::string wrongClassIndex(std::span<const std::uint32_t> indices, std::size_t classes);
 
 }  // namespace mps::detail

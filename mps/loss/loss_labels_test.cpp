@@ -192,11 +192,71 @@ TEST_F(LossLabels, ClassIndicesAreOneHotLabels) {
   EXPECT_EQ(resultsOf(softMax(), y.slice(2, 1), StateBatch{indices[2]}), last);
 }
 
-TEST_F(LossLabels, AnIndexBeyondTheClassesLeavesAnImageOut) {
-  const auto y = batch(sizeOf(1, 1, 2), 2, {5, 7, 5, 7});
-  const auto indices = CNNLossLabels::createClassBatch(device_, 2);
-  CNNLossLabels::writeClassIndices(indices, std::vector<std::uint8_t>{255, 1});
-  EXPECT_EQ(resultsOf(squared(), y, indices), (Values{0, 0, 10, 12, 0, 61}));
+TEST_F(LossLabels, D28AClassIndexOutOfRangeIsAnError) {
+  const auto y = batch(sizeOf(1, 1, 3), 3, Values(9));
+  const auto loss = CNNLoss::create(device_, softMax());
+  loss->setLabel("loss1");
+  const auto targets = CNNLossLabels::createClassBatch(device_, 3);
+  const auto gradients = ImageBatch::create(device_, y.descriptor(), y.count());
+  const auto messageOf = [&](const std::vector<std::uint32_t>& indices) {
+    CNNLossLabels::writeClassIndices(targets, indices);
+    const auto buffer = commands();
+    loss->encodeBatch(buffer, y, targets, gradients);
+    buffer->commit();
+    buffer->waitUntilCompleted();
+    return buffer->error() ? buffer->error()->message : std::string();
+  };
+  for (const std::uint32_t wrong : {3U, 255U, 256U, 4294967295U}) {
+    const std::string message = messageOf({0, 2, wrong});
+    EXPECT_TRUE(
+        names(message, {"CNNLoss \"loss1\"", "labels", "image 2", std::to_string(wrong), "less than 3"}));
+    EXPECT_TRUE(names(errorOf([&] { valuesOf(*gradients[0]); }), {"invalid", "image 2", "class index"}));
+    EXPECT_TRUE(names(errorOf([&] { valuesOf(*CNNLossLabels::lossImages(targets)[2]); }),
+                      {"invalid", "image 2", "class index"}));
+  }
+  EXPECT_EQ(messageOf({2, 0, 1}), "") << "right ones make all good again";
+  EXPECT_EQ(valuesOf(*gradients[1]).size(), 3U);
+
+  auto fewer = softMax();
+  fewer.setNumberOfClasses(2);
+  const auto ofTwo = CNNLoss::create(device_, fewer);
+  const auto buffer = commands();
+  ofTwo->encodeBatch(buffer, y, targets, gradients);
+  buffer->commit();
+  buffer->waitUntilCompleted();
+  ASSERT_TRUE(buffer->error()) << "two channels count";
+  EXPECT_TRUE(names(buffer->error()->message, {"image 0", "class index 2", "less than 2"}));
+}
+
+TEST_F(LossLabels, D28WhereTheClassesAreKnownTheHostRefusesAtOnce) {
+  const auto targets = CNNLossLabels::createClassBatch(device_, 2, 3);
+  CNNLossLabels::writeClassIndices(targets, std::vector<std::uint32_t>{2, 1});
+  EXPECT_TRUE(names(errorOf([&] {
+                      CNNLossLabels::writeClassIndices(targets, std::vector<std::uint32_t>{0, 3});
+                    }),
+                    {"CNNLossLabels", "image 1", "class index 3", "less than 3"}));
+  EXPECT_TRUE(names(errorOf([&] {
+                      CNNLossLabels::writeClassIndices(targets, std::vector<std::uint8_t>{255, 0});
+                    }),
+                    {"CNNLossLabels", "image 0", "class index 255", "less than 3"}));
+  const auto y = batch(sizeOf(1, 1, 3), 2, Values(6));
+  const Values results = resultsOf(squared(), y, targets);
+  EXPECT_EQ(results, (Values{0, 0, -2, 0, -2, 0, 1, 1})) << "those from before";
+  EXPECT_TRUE(names(errorOfEncode(squared(), batch(sizeOf(1, 1, 2), 2, Values(4)), targets),
+                    {"CNNLoss", "labels", "3 classes", "at most 2"}));
+}
+
+TEST_F(LossLabels, ManyClassesHaveIndicesOf32Bits) {
+  for (const std::size_t classes : {std::size_t{257}, std::size_t{1000}, std::size_t{65536}}) {
+    const auto targets = CNNLossLabels::createClassBatch(device_, 2);
+    const auto last = static_cast<std::uint32_t>(classes - 1);
+    CNNLossLabels::writeClassIndices(targets, std::vector<std::uint32_t>{last, 256});
+    Values expected(2 * classes);
+    expected[last] = expected[classes + 256] = -2;
+    expected.insert(expected.end(), {1, 1});
+    EXPECT_EQ(resultsOf(squared(), batch(sizeOf(1, 1, classes), 2, Values(2 * classes)), targets), expected)
+        << classes;
+  }
 }
 
 TEST_F(LossLabels, BatchesMayBeSlicedShuffledAndPutTogether) {
@@ -271,8 +331,15 @@ TEST_F(LossLabels, LabelsThatDoNotFitAreRefused) {
   EXPECT_NE(errorOfEncode(squared(), one(3), weights(sizeOf(1, 1, 3, 2))), "");
   EXPECT_TRUE(names(errorOfEncode(squared(), one(3), targetsOf(sizeOf(1, 1, 3), {1, 1, 2})),
                     {"CNNLoss", "lossImageSize", "1x1x2", "1x1x1", "1x1x3"}));
-  EXPECT_TRUE(names(errorOfEncode(squared(CNNReductionType::None), one(3), targetsOf(sizeOf(1, 1, 3))),
-                    {"CNNLoss", "lossImageSize", "1x1x1", "1x1x3"}));
+  EXPECT_TRUE(
+      names(errorOfEncode(squared(CNNReductionType::None), one(3), targetsOf(sizeOf(1, 1, 3), {1, 1, 2})),
+            {"CNNLoss", "lossImageSize", "1x1x2", "1x1x3"}));
+  const ImageBatch square = batch(sizeOf(2, 2, 1), 1, Values(4));
+  EXPECT_TRUE(names(errorOfEncode(squared(), square, targetsOf(sizeOf(1, 1, 1))),
+                    {"CNNLoss", "labels", "1x1x1", "2x2", "broadcastsLabels"}));
+  auto broadcasting = squared();
+  broadcasting.setBroadcastsLabels(true);
+  EXPECT_EQ(errorOfEncode(broadcasting, square, targetsOf(sizeOf(1, 1, 1))), "");
   const auto indices = CNNLossLabels::createClassBatch(device_, 1);
   EXPECT_TRUE(names(errorOfEncode(softMax(), batch(sizeOf(2, 1, 3), 1, Values(6)), indices),
                     {"CNNLoss", "labels", "class index", "dense"}));

@@ -37,11 +37,10 @@ class TensorMemory {
 
   void write(std::span<const double> values) { writeTensor(shape_, data(), values); }
   [[nodiscard]] std::vector<double> read() const { return readTensor(shape_, data()); }
-  template <class Index>
   void writeIndices(const std::vector<double>& indices) {
     std::size_t i = 0;
     forElements([&](std::size_t offset) {
-      const auto index = static_cast<Index>(indices[i++]);
+      const auto index = static_cast<std::uint32_t>(indices[i++]);
       std::memcpy(data() + offset, &index, sizeof index);
     });
   }
@@ -83,8 +82,7 @@ class TensorMemory {
 };
 
 std::size_t labelBytes(const LossProblem& problem) {
-  if (problem.labelKind == LossLabels::UInt8Indices) return 1;
-  return problem.labelKind == LossLabels::UInt32Indices ? 4 : 0;
+  return problem.labelKind == LossLabels::ClassIndices ? sizeof(std::uint32_t) : 0;
 }
 
 /// All tensors of one run.
@@ -142,7 +140,7 @@ std::vector<double> labelValues(const LossCase& lossCase, std::size_t count) {
 std::vector<double> indexValues(const LossCase& lossCase, std::size_t count) {
   std::vector<double> values = randomValues(count, kSeed + 3, RandomKind::Positive);
   const auto classes = static_cast<double>(lossCase.problem.countedChannels);
-  const double none = lossCase.problem.labelKind == LossLabels::UInt8Indices ? 255 : 4294967295.0;
+  const double none = 4294967295.0;
   for (std::size_t i = 0; i < count; ++i)
     values[i] = lossCase.leavesOut && i % 3 == 0 ? (i % 2 == 0 ? none : classes)
                                                  : std::min(std::floor(values[i] * classes), classes - 1);
@@ -165,11 +163,8 @@ void fillInputs(const LossCase& lossCase, LossMemory& memory) {
     case LossLabels::Dense:
       memory.labels.write(labelValues(lossCase, count(memory.labels)));
       break;
-    case LossLabels::UInt8Indices:
-      memory.labels.writeIndices<std::uint8_t>(indexValues(lossCase, count(memory.labels)));
-      break;
-    case LossLabels::UInt32Indices:
-      memory.labels.writeIndices<std::uint32_t>(indexValues(lossCase, count(memory.labels)));
+    case LossLabels::ClassIndices:
+      memory.labels.writeIndices(indexValues(lossCase, count(memory.labels)));
       break;
   }
   memory.weights.write(weightValues(lossCase, count(memory.weights)));
@@ -562,11 +557,11 @@ TEST(LossPlan, GradientsOfUnalignedPixelsGoPastTheCaches) {
 TEST(LossPlan, PixelsLeftOutAreZeroWhateverTheirPredictions) {
   for (const CNNLossType type : lossTypes()) {
     LossCase leftOut = lossCase(type, CNNReductionType::Sum, 1, 1, 2, 3);
-    leftOut.problem.labelKind = LossLabels::UInt8Indices;
+    leftOut.problem.labelKind = LossLabels::ClassIndices;
     leftOut.problem.labels = TensorShape::dense(1, 1, 2, 1);
     LossMemory memory(leftOut);
     memory.predictions.write(std::vector<double>{0.25, 0.5, 0.125, kNaN, kNaN, kNaN});
-    memory.labels.writeIndices<std::uint8_t>({1, 255});
+    memory.labels.writeIndices({1, 255});
     runPlan(*preparePlan(lossImplementationsCpu(), leftOut.problem).plan, leftOut, memory, 1);
     for (std::size_t i = 3; i < 6; ++i) {
       EXPECT_EQ(memory.gradient.read()[i], 0) << name(type);
@@ -604,7 +599,7 @@ TEST(LossPlan, EachFieldMatters) {
   log.problem.lossType = CNNLossType::Log;
   log.epsilon = 0.125;
   LossCase indices = original;
-  indices.problem.labelKind = LossLabels::UInt8Indices;
+  indices.problem.labelKind = LossLabels::ClassIndices;
   indices.problem.labels.channels = 1;
 
   const std::vector<std::pair<LossCase, Perturbation>> rows = {

@@ -14,9 +14,8 @@ namespace mps::detail {
 
 /// What the labels' memory holds.
 enum class LossLabels : std::uint8_t {
-  Dense,          ///< one value per channel, in the format of the shape
-  UInt8Indices,   ///< the class of each pixel as std::uint8_t: label 1 at that channel, 0 at the others
-  UInt32Indices,  ///< the same as std::uint32_t
+  Dense,         ///< one value per channel, in the format of the shape
+  ClassIndices,  ///< the class of each pixel as std::uint32_t: label 1 at that channel, 0 at the others
 };
 
 /// One call of CNNLoss (loss and gradient), NNForwardLoss (loss) or NNLossGradient (gradient of predictions
@@ -30,7 +29,8 @@ enum class LossLabels : std::uint8_t {
 ///     factor        = weight g / D
 ///
 /// Of the channels of each pixel the first countedChannels take part; the others are 0 in all outputs. A
-/// pixel whose class index is not among them is left out: as if its weights were 0, whatever its predictions.
+/// pixel whose class index is not among them is left out: as if its weights were 0, whatever its predictions. Who encodes
+/// refuses such indices before the plan runs (docs/decisions.md, D28).
 /// SoftMaxCrossEntropy adds nothing where t' = 0, so a prediction of -infinity masks a class.
 ///
 /// A shape with 0 channels means "not there": for an input its default, for an output "not wanted". Axes of

@@ -43,9 +43,9 @@ LossInputs inputsWithStates(const ReferenceCall& call, const LossProblem& proble
   if (operands.classIndices) {
     const auto images = problem.predictions.images;
     inputs.labels = ReferenceTensor(images, 1, 1, 1);
+    const auto indices = operands.classIndices->contentsAs<const std::uint32_t>();
     for (std::size_t i = 0; i < inputs.labels.values.size(); ++i)
-      inputs.labels.values[i] =
-          std::to_integer<int>(operands.classIndices->contents()[operands.firstIndex + i]);
+      inputs.labels.values[i] = indices[operands.firstIndex + i];
   } else {
     inputs.labels = expanded(storedValues(operands.labels), problem);
   }

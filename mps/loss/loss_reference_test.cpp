@@ -259,7 +259,7 @@ TEST(LossIndices, EqualOneHotLabelsAndLeaveOutPixels) {
   LossInputs indices = dense;
   indices.labels = tensor(1, 1, 2, 1, {2, 1});
   LossProblem indexProblem = problem;
-  indexProblem.labelKind = LossLabels::UInt8Indices;
+  indexProblem.labelKind = LossLabels::ClassIndices;
   EXPECT_EQ(lossReference(indexProblem, indices).loss.values, lossReference(problem, dense).loss.values);
   EXPECT_EQ(lossReference(indexProblem, indices).gradient.values,
             lossReference(problem, dense).gradient.values);

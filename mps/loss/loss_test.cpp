@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "mps/core/loss_scale.hpp"
@@ -253,6 +254,32 @@ TEST_F(Loss, AReducedLossInALossImageOfTheSizeOfThePredictions) {
   const auto targets = labels({0, 0, 0}, 3);
   gradientOf(squared(), {1, 2, 3}, targets);
   EXPECT_EQ(lossOf(targets), (Values{14, 0, 0}));
+}
+
+TEST_F(Loss, D25LabelsOfTheDescriptorAloneTrainWithEveryReduction) {
+  const Values t{1, 0, 0, 0};
+  const auto targets =
+      CNNLossLabels::create(device_, CNNLossDataDescriptor::cnnLossDataDescriptor(t, kLayout, {2, 1, 2}));
+  const auto y = image(sizeOf(2, 1, 2), {3, 1, 0, 2});
+  const std::vector<std::pair<CNNReductionType, float>> rows{{CNNReductionType::None, 9},
+                                                             {CNNReductionType::Sum, 9},
+                                                             {CNNReductionType::Mean, 2.25F},
+                                                             {CNNReductionType::SumByNonZeroWeights, 2.25F}};
+  for (const auto& [reduction, loss] : rows) {
+    const auto buffer = commands();
+    const auto gradient = kernel(squared(reduction))->encode(buffer, y, targets);
+    run(buffer);
+    EXPECT_EQ(valuesOf(*gradient), (Values{4, 2, 0, 4})) << static_cast<int>(reduction);
+    EXPECT_EQ(lossOf(targets), Values{loss}) << static_cast<int>(reduction);
+  }
+}
+
+/// Labels 0 and 1: spec/04 sections 11.4, 11.6 and question Q1.
+TEST_F(Loss, D27HingeIsTheOneWhoseGradientIsPrinted) {
+  const auto hinge = CNNLossDescriptor::cnnLossDescriptor(CNNLossType::Hinge, CNNReductionType::None);
+  const auto targets = labels({1, 0, 0, 0}, 4);
+  EXPECT_EQ(gradientOf(hinge, {0.5F, -1, 2, 0.25F}, targets), (Values{-1, 0, 1, 1}));
+  EXPECT_EQ(lossOf(targets), (Values{0.5F, 0, 3, 1.25F})) << "and not 0.5, 1, 1, 1, which is max(1 - t y, 0)";
 }
 
 TEST_F(Loss, LabelsMayBeUsedAgain) {

@@ -83,18 +83,15 @@ class LossTiles {
     switch (problem_.labelKind) {
       case LossLabels::Dense:
         return loadRun(problem_.labels, run_.labels, tile, labels_.data());
-      case LossLabels::UInt8Indices:
-        return expandIndices<std::uint8_t>(tile);
-      case LossLabels::UInt32Indices:
-        return expandIndices<std::uint32_t>(tile);
+      case LossLabels::ClassIndices:
+        return expandIndices(tile);
     }
     return {};
   }
 
   /// Labels 0 and 1 from class indices; remembers which pixels are left out.
-  template <class Index>
   const float* expandIndices(const Tile& tile) {
-    const auto* indices = reinterpret_cast<const Index*>(run_.labels);
+    const auto* indices = reinterpret_cast<const std::uint32_t*>(run_.labels);
     const TensorShape& shape = problem_.labels;
     const bool isDense = shape.isDense();
     const std::int64_t classes = run_.layout.channels;

@@ -163,10 +163,11 @@ void CNNYOLOLoss::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& command
   const BatchOperand losses(operands.losses, true);
   const TensorShape loss = losses.shape();
   const bool single = loss.width == 1 && loss.height == 1 && loss.channels == 1;
-  if (!sameSize(loss, problem.predictions) && !(single && reductionType() != CNNReductionType::None))
+  if (!sameSize(loss, problem.predictions) && !single)
     throw Error(describe(), "lossImageSize", sizeText(loss),
-                (reductionType() == CNNReductionType::None ? "" : "1x1x1, or ") +
-                    sizeText(problem.predictions) + ", as the predictions");
+                "1x1x1, or " + sizeText(problem.predictions) + ", as the predictions");
+  if (single && problem.reductionType == CNNReductionType::None)
+    problem.reductionType = CNNReductionType::Sum;  // docs/decisions.md, D25
   detail::TensorView written;
   if (losses.isLoose()) {
     written.shape = loss;

@@ -7,8 +7,12 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
+#include <string>
 #include <utility>
+#include <vector>
 
+#include "mps/core/error.hpp"
 #include "mps/core/loss_scale.hpp"
 #include "mps/loss/forward_loss.hpp"
 #include "mps/loss/yolo_loss.hpp"
@@ -89,6 +93,9 @@ void bindDescriptor(nb::module_& module) {
            "SoftMaxCrossEntropy's gradient is w_k (softmax(y)_k - t'_k). True: the exact derivative, which "
            "differs where "
            "the weights of the channels of a pixel differ or its labels do not sum to 1. False.");
+  property(descriptor, "broadcasts_labels", &Descriptor::broadcastsLabels, &Descriptor::setBroadcastsLabels,
+           "Labels are as wide and high as the predictions. True: an axis on which they have size 1 is "
+           "repeated. False.");
   descriptor.def_prop_rw("loss_scale", &Descriptor::lossScale, &Descriptor::setLossScale,
                          nb::for_setter(nb::arg("loss_scale").none()),
                          "Multiplies the gradient of CNNLoss, not the loss. None. Needs a reduction.");
@@ -105,6 +112,41 @@ mps::CNNLossDataDescriptor viewOf(const HostFloats& array) {
     throw nb::value_error("labels and weights have three dimensions: height, width, channels");
   return mps::CNNLossDataDescriptor::cnnLossDataDescriptor({array.data(), array.size()}, channelsLast,
                                                            {array.shape(1), array.shape(0), array.shape(2)});
+}
+
+template <class Index>
+using HostIndices = nb::ndarray<const Index, nb::ndim<1>, nb::device::cpu>;
+
+/// @throws mps::Error for a number that is no index of 32 bits
+template <class Index>
+std::vector<std::uint32_t> indicesOf(const HostIndices<Index>& numbers) {
+  std::vector<std::uint32_t> indices;
+  indices.reserve(numbers.size());
+  const auto view = numbers.view();
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    const Index number = view(i);
+    if (!std::in_range<std::uint32_t>(number))
+      throw mps::Error("CNNLossLabels: image " + std::to_string(indices.size()) + " has class index " +
+                       std::to_string(number) + ", expected 0 to 4294967295");
+    indices.push_back(static_cast<std::uint32_t>(number));
+  }
+  return indices;
+}
+
+/// An overload for each type of index: nothing is converted, which could change numbers.
+template <class... Indices>
+void bindClassIndices(nb::class_<CNNLossLabels, mps::State>& labels) {
+  (labels.def_static(
+       "write_class_indices",
+       [](const mps::StateBatch& batch, const HostIndices<Indices>& indices) {
+         const std::vector<std::uint32_t> numbers = indicesOf<Indices>(indices);
+         CNNLossLabels::writeClassIndices(batch, std::span(numbers));
+       },
+       "labels"_a, nb::arg("indices").noconvert(),
+       "Writes the class indices, an array of integers, of a batch of create_class_batch, before the encode "
+       "that reads them; no encoded work may still read the old ones. Raises Error for another kind of "
+       "batch, a wrong number of indices, a negative one, or one that is not less than number_of_classes."),
+   ...);
 }
 
 void bindLabels(nb::module_& module) {
@@ -134,22 +176,17 @@ void bindLabels(nb::module_& module) {
       .def_static("create_batch", &CNNLossLabels::createBatch, "device"_a, "loss_image_size"_a,
                   "labels_images"_a, "weights_images"_a = ImageBatch(),
                   "Dense labels of a whole batch in one block. `weights_images`: none, or as many as labels.")
-      .def_static("create_class_batch", &CNNLossLabels::createClassBatch, "device"_a, "count"_a,
-                  "Room for one class index per image (predictions of 1 x 1 pixel); all 0 at first. Index k "
-                  "stands for a label "
-                  "of 1 in channel k and 0 elsewhere.")
       .def_static(
-          "write_class_indices",
-          [](const mps::StateBatch& batch,
-             const nb::ndarray<const std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>& indices) {
-            CNNLossLabels::writeClassIndices(batch, {indices.data(), indices.size()});
-          },
-          "labels"_a, "indices"_a,
-          "Writes the class indices, an array of uint8, of a batch of create_class_batch; no encoded work "
-          "may still read the "
-          "old ones. Raises Error for another kind of batch or a wrong number of indices.")
-      .def_static("loss_images", &CNNLossLabels::lossImages, "labels"_a,
-                  "The loss images of a batch, in order. Raises Error for states of another kind.");
+          "create_class_batch", &CNNLossLabels::createClassBatch, "device"_a, "count"_a,
+          "number_of_classes"_a = 0,
+          "Room for one class index of 32 bits per image (predictions of 1 x 1 pixel); all 0 at "
+          "first. Index k stands for a label of 1 in channel k and 0 elsewhere. An index for which the "
+          "predictions have no channel that counts makes the command buffer fail when the loss is "
+          "due. `number_of_classes`, where it is known: wrong indices are refused when they are "
+          "written. 0: not known.");
+  bindClassIndices<std::uint8_t, std::uint32_t, std::int32_t, std::int64_t, std::uint64_t>(labels);
+  labels.def_static("loss_images", &CNNLossLabels::lossImages, "labels"_a,
+                    "The loss images of a batch, in order. Raises Error for states of another kind.");
   readOnly(labels, "loss_image", &CNNLossLabels::lossImage, "float32; valid after the encode has run.");
   readOnly(labels, "labels_image", &CNNLossLabels::labelsImage, "None for labels that are class indices.");
   readOnly(labels, "weights_image", &CNNLossLabels::weightsImage, "None when there are none.");
@@ -249,7 +286,9 @@ void bindForwardLoss(nb::module_& module) {
       module, "NNForwardLoss",
       "The loss of predictions against labels, an image like any other: loss = reduction of weight w_k l_k. "
       "Labels and "
-      "weights are ordinary images, as wide and high as the predictions (or 1, repeated). The destination "
+      "weights are ordinary images, as wide and high as the predictions. An axis of size 1 is repeated: of "
+      "weights always, of "
+      "labels where broadcasts_labels of the descriptor is set. The destination "
       "has the size of the "
       "predictions for reduction None_, else 1 x 1 x 1 per image. The encodes without labels raise Error.");
   bindLossProperties<NNForwardLoss>(forward);

@@ -216,6 +216,32 @@ def test_losses(device, queue, random, image_of):
                                                   np.zeros(3, np.uint8))
 
 
+def test_class_indices_have_32_bits_and_are_checked(device, queue, permanent, image_of):
+    write = unmetal.CNNLossLabels.write_class_indices
+    descriptor = unmetal.CNNLossDescriptor(unmetal.CNNLossType.MeanSquaredError, unmetal.CNNReductionType.Sum)
+    loss = unmetal.CNNLoss(device, descriptor)
+    loss.destination_image_allocator = permanent
+    labels = unmetal.CNNLossLabels.create_class_batch(device, 1)
+    predictions = image_of(np.zeros((1, 1, 1000), np.float32))
+    for number_type in (np.uint32, np.int32, np.int64, np.uint64):
+        write(labels, np.array([7, 999], number_type)[1:])
+        with queue.command_buffer() as command_buffer:
+            gradient = loss.encode_batch(command_buffer, unmetal.ImageBatch([predictions]), labels)[0]
+        assert np.flatnonzero(np.asarray(gradient)).tolist() == [999]
+    write(labels, np.array([1000]))
+    with pytest.raises(unmetal.Error, match="image 0 has class index 1000"):
+        with queue.command_buffer() as command_buffer:
+            loss.encode_batch(command_buffer, unmetal.ImageBatch([predictions]), labels)
+    for wrong in (-1, 2**32):
+        with pytest.raises(unmetal.Error, match=f"class index {wrong}"):
+            write(labels, np.array([wrong]))
+    with pytest.raises(TypeError):
+        write(labels, np.array([0.5]))
+    known = unmetal.CNNLossLabels.create_class_batch(device, 1, number_of_classes=10)
+    with pytest.raises(unmetal.Error, match="less than 10"):
+        write(known, np.array([10]))
+
+
 class Halving(unmetal.NNLossCallback):
     def scalar_weight(self, source_image, destination_image):
         self.seen = source_image.width, destination_image.width
