@@ -103,13 +103,14 @@ void fuse(Call& call, mps::CNNConvolutionDescriptor& descriptor, bool withGradie
   call.noted("batchNormalization", true);
 }
 
-/// Weights say how many channels are read: an offset needs a wider image, and fewer channels are an error, which is seldom
-/// wanted.
-void restrictChannels(Call& call, mps::CNNKernel& kernel, bool isWider) {
-  if (!isWider || call.random.chance(0.5))
-    kernel.setSourceFeatureChannelOffset(call.noted("sourceChannelOffset", isWider ? std::size_t{4} : 0));
+/// Weights say how many channels are read: an offset needs a wider image, of which without one the rest is left out, and
+/// other channels are an error, which is seldom wanted.
+void restrictChannels(Call& call, mps::CNNKernel& kernel, bool isWider, std::size_t inputs) {
+  const bool hasOffset = isWider && call.random.chance(0.5);
+  kernel.setSourceFeatureChannelOffset(call.noted("sourceChannelOffset", hasOffset ? std::size_t{4} : 0));
   if (!call.random.chance(0.1))
-    kernel.setSourceFeatureChannelMaxCount(std::numeric_limits<std::size_t>::max());
+    kernel.setSourceFeatureChannelMaxCount(isWider && !hasOffset ? inputs
+                                                                 : std::numeric_limits<std::size_t>::max());
 }
 
 }  // namespace
@@ -138,7 +139,7 @@ void callConvolution(Call& call) {
   const bool isWider = random.chance(0.15);
   source.setFeatureChannels(sizes.inputs + (isWider ? 4 * random.size(1, 2) : 0));
   setProperties(call, *kernel, source);
-  restrictChannels(call, *kernel, isWider);
+  restrictChannels(call, *kernel, isWider, sizes.inputs);
   setPrecision(call, descriptor, *kernel, gradient.get());
   const auto option = gradient ? gradient->gradientOption() : mps::CNNConvolutionGradientOption::All;
   callLayer(call, *kernel, gradient.get(), source, convolutionCall(call, *kernel, option));
@@ -171,7 +172,7 @@ void callTransposedConvolution(Call& call) {
   }
   setProperties(call, *kernel, source);
   if (!random.chance(0.03)) kernel->setEdgeMode(mps::ImageEdgeMode::Zero);  // the only one
-  restrictChannels(call, *kernel, false);
+  restrictChannels(call, *kernel, false, sizes.inputs);
   if (random.chance(0.3)) {
     kernel->setKernelOffsetX(call.noted("kernelOffsetX", random.integer(-3, 3)));
     kernel->setKernelOffsetY(call.noted("kernelOffsetY", random.integer(-3, 3)));

@@ -120,7 +120,7 @@ std::shared_ptr<State> CNNConvolution::makeState(
     std::span<const std::shared_ptr<State>> /*sourceStates*/) const {
   return CNNConvolutionGradientState::create(
       device(), commandBuffer, descriptor(),
-      std::static_pointer_cast<const CNNConvolution>(shared_from_this()));
+      std::static_pointer_cast<const CNNConvolution>(shared_from_this()), weights()->biases() != nullptr);
 }
 
 void CNNConvolution::describeForward(std::any& family) const {

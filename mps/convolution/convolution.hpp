@@ -27,8 +27,9 @@ namespace mps {
 /// the convolution, the destination is r times as wide and high with 1 / r^2 of the channels, clipRect and
 /// destinationFeatureChannelOffset are the destination's, and blocks begin at clipRect.origin. There is no gradient.
 ///
-/// Sources: every format; results: float16, float32. Gradient states are CNNConvolutionGradientState, one per
-/// batch.
+/// Sources: every format; results: float16, float32; inputFeatureChannels is the number of channels of the source. Where
+/// sourceFeatureChannelOffset or sourceFeatureChannelMaxCount is set, further channels stay unread; else encodes throw
+/// (docs/decisions.md, D29). Gradient states are CNNConvolutionGradientState, one per batch.
 class CNNConvolution : public CNNKernel, public detail::ForwardKernelWithWeights {
  public:
   /// The library's own.

@@ -2,8 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+#include <string>
 #include <vector>
 
+#include "mps/convolution/fully_connected.hpp"
 #include "mps/convolution/test_source.hpp"
 #include "mps/core/test_images.hpp"
 
@@ -319,6 +322,39 @@ TEST_F(Convolution, ChannelRangesOfSourceAndDestination) {
   EXPECT_EQ(biasGradients(state), (Values{2}));
   EXPECT_TRUE(names(errorOf([&] { kernel->encode(commands(), image(sizeOf(1, 1, 5)), out); }),
                     {"CNNConvolution", "sourceImage", "1 feature channels", "2"}));
+}
+
+TEST_F(Convolution, D29ReadsAllChannelsOfItsSource) {
+  auto subPixels = CNNSubPixelConvolutionDescriptor::cnnConvolutionDescriptor(1, 1, 2, 4);
+  subPixels.setSubPixelScaleFactor(2);
+  const std::vector<std::shared_ptr<CNNConvolution>> kernels{
+      forward(ArraySource::create(CNNConvolutionDescriptor::cnnConvolutionDescriptor(1, 1, 2, 1), {1, 10})),
+      forward(ArraySource::create(CNNDepthWiseConvolutionDescriptor::cnnConvolutionDescriptor(1, 1, 2, 2),
+                                  {1, 10})),
+      forward(ArraySource::create(subPixels, Values(8, 1))),
+      permanent(CNNFullyConnected::create(
+          device_,
+          ArraySource::create(CNNConvolutionDescriptor::cnnConvolutionDescriptor(1, 1, 2, 1), {1, 10})))};
+  for (const auto& kernel : kernels) {
+    kernel->setLabel("conv1");
+    const auto errorWith = [&](std::size_t channels) {
+      return errorOf([&] { kernel->encode(commands(), image(sizeOf(1, 1, channels), Values(channels))); });
+    };
+    const std::string name = kernel->className() + " \"conv1\"";
+    EXPECT_EQ(errorWith(2), "") << name;
+    EXPECT_TRUE(names(errorWith(3), {name, "sourceImage", "3 feature channels", "expected 2",
+                                     "inputFeatureChannels", "channelAlignment"}));
+    EXPECT_TRUE(names(errorWith(1), {name, "sourceImage", "1 feature channels", "expected 2"}));
+    kernel->setSourceFeatureChannelMaxCount(2);
+    EXPECT_EQ(errorWith(3), "") << name << ": the user says that the rest stays unread";
+    EXPECT_TRUE(names(errorWith(1), {name, "1 feature channels", "at least 2"}));
+    kernel->setSourceFeatureChannelMaxCount(1);
+    EXPECT_TRUE(names(errorWith(3), {name, "1 feature channels", "at least 2"}));
+    kernel->setSourceFeatureChannelMaxCount(std::numeric_limits<std::size_t>::max());
+    kernel->setSourceFeatureChannelOffset(4);
+    EXPECT_EQ(errorWith(7), "") << name;
+    EXPECT_TRUE(names(errorWith(5), {name, "1 feature channels from sourceFeatureChannelOffset 4"}));
+  }
 }
 
 TEST_F(Convolution, AFusedNeuronIsAppliedToTheResultAndRefusedByTheGradient) {

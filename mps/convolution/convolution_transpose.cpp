@@ -215,7 +215,8 @@ std::shared_ptr<State> CNNConvolutionTranspose::makeState(
   }
   return CNNConvolutionTransposeGradientState::create(
       device(), commandBuffer, descriptor(),
-      std::static_pointer_cast<const CNNConvolutionTranspose>(shared_from_this()), std::move(undone));
+      std::static_pointer_cast<const CNNConvolutionTranspose>(shared_from_this()), std::move(undone),
+      weights()->biases() != nullptr);
 }
 
 void CNNConvolutionTranspose::describeForward(std::any& family) const {

@@ -77,6 +77,20 @@ class ConvolutionTranspose : public testing::DeviceTest {
   const Values weights_{1, 10, 100};
 };
 
+TEST_F(ConvolutionTranspose, D29ReadsAllChannelsOfItsSource) {
+  const auto kernel = CNNConvolutionTranspose::create(
+      device_, ArraySource::create(CNNConvolutionDescriptor::cnnConvolutionDescriptor(1, 1, 2, 1), {1, 10}));
+  kernel->setLabel("up");
+  const auto errorWith = [&](std::size_t channels) {
+    return errorOf([&] { kernel->encode(commands(), image(sizeOf(1, 1, channels), Values(channels))); });
+  };
+  EXPECT_EQ(errorWith(2), "");
+  EXPECT_TRUE(names(errorWith(3), {"CNNConvolutionTranspose \"up\"", "sourceImage", "3 feature channels",
+                                   "expected 2", "inputFeatureChannels"}));
+  kernel->setSourceFeatureChannelMaxCount(2);
+  EXPECT_EQ(errorWith(3), "");
+}
+
 TEST_F(ConvolutionTranspose, ExampleT1) {
   EXPECT_EQ(resultOf(*row(3, 2, weights_), rowImage({1, 2})), (Values{10, 201, 20}));
   EXPECT_EQ(resultOf(*row(3, 2, weights_, NNPaddingMethod::SizeFull), rowImage({1, 2})),
@@ -387,7 +401,7 @@ TEST_F(ConvolutionTranspose, OptionsOfTheGradient) {
 }
 
 TEST_F(ConvolutionTranspose, WeightsAreReloadedExportedAndAdopted) {
-  const auto source = ArraySource::create(rowDescriptor(1, 1), {2});
+  const auto source = ArraySource::create(rowDescriptor(1, 1), {2}, {0});
   const auto kernel = CNNConvolutionTranspose::create(device_, source);
   kernel->setDestinationImageAllocator(Image::defaultAllocator());
   const auto gradient = gradientOf(*kernel);

@@ -34,6 +34,11 @@ class Loaded {
   CNNConvolutionDataSource& source_;
 };
 
+bool hasBiasTerms(const std::string& kernel, CNNConvolutionDataSource& source) {
+  const Loaded loaded(kernel, source);
+  return !source.biasTerms().empty();
+}
+
 std::vector<float> decode8Bit(const std::string& kernel, const CNNConvolutionDataSource& source,
                               const CNNConvolutionDescriptor& descriptor, std::span<const std::byte> bytes) {
   std::vector<float> values(bytes.size());
@@ -119,9 +124,13 @@ std::shared_ptr<const ConvolutionWeights> ConvolutionWeights::read(
     checkCounts(kernel, "deviceWeightsAndBiases", *live, descriptor);
     result->weights_ = live->weights()->memory();
     result->weightsOffset_ = live->weightsOffset();
-    if (const auto biases = live->biases()) result->biases_ = biases->memory();
-    result->biasesOffset_ = live->biasesOffset();
     result->shared_ = true;
+    // docs/decisions.md, D26
+    const bool isUnused = live->mayHaveUnusedBiases() && !hasBiasTerms(kernel, source);
+    const auto biases = live->biases();
+    if (!biases || isUnused) return result;
+    result->biases_ = biases->memory();
+    result->biasesOffset_ = live->biasesOffset();
     return result;
   }
   const Loaded loaded(kernel, source);
@@ -151,8 +160,8 @@ std::shared_ptr<const ConvolutionWeights> ConvolutionWeights::reloaded(
   result->weights_ = recordReload(commandBuffer, kernel, {state.weights()->memory(), state.weightsOffset()},
                                   {weights_, weightsOffset_}, descriptor.weightCount() * sizeof(float));
   const auto biases = state.biases();
-  // Without biases on one side, that side's are zeros: which side counts is known when the copy is due.
-  if (biases || biases_)
+  // A layer without biases has none for good, whatever the state holds (docs/decisions.md, D26).
+  if (biases_)
     result->biases_ = recordReload(
         commandBuffer, kernel, biases ? MemoryPlace{biases->memory(), state.biasesOffset()} : MemoryPlace{},
         {biases_, biasesOffset_}, descriptor.outputFeatureChannels() * sizeof(float));
@@ -163,17 +172,9 @@ void ConvolutionWeights::copyTo(const std::string& kernel, mtl::CommandBuffer& c
                                 CNNConvolutionWeightsAndBiasesState& state) const {
   recordMemoryCopy(commandBuffer, kernel, weights_, weightsOffset_, state.weights()->memory(),
                    state.weightsOffset(), state.weightCount() * sizeof(float));
-  const auto biases = state.biases();
-  if (!biases) return;
-  const std::size_t bytes = state.biasCount() * sizeof(float);
-  if (biases_) {
-    recordMemoryCopy(commandBuffer, kernel, biases_, biasesOffset_, biases->memory(), state.biasesOffset(),
-                     bytes);
-    return;
-  }
-  const std::vector<float> zeros(state.biasCount());
-  recordMemoryCopy(commandBuffer, kernel, upload(*commandBuffer.device(), zeros), 0, biases->memory(),
-                   state.biasesOffset(), bytes);
+  if (biases_)
+    recordMemoryCopy(commandBuffer, kernel, biases_, biasesOffset_, state.biases()->memory(),
+                     state.biasesOffset(), state.biasCount() * sizeof(float));
 }
 
 std::shared_ptr<const ConvolutionWeights> ConvolutionWeights::code(

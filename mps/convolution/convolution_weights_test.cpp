@@ -247,6 +247,37 @@ TEST_F(ConvolutionWeights, AStateAllocatedFromTheDescriptorHoldsZeros) {
   EXPECT_EQ(noBiases->biasCount(), 0U);
 }
 
+TEST_F(ConvolutionWeights, D26ALayerWithoutBiasesTakesNone) {
+  const auto source = ArraySource::create(shape_, {2});
+  const auto kernel = CNNConvolution::create(device_, source);
+  kernel->setDestinationImageAllocator(Image::defaultAllocator());
+  const auto resultFor = [&](float in) {
+    const auto buffer = commands();
+    const auto out = kernel->encode(buffer, image(sizeOf(1, 1, 1), {in}));
+    run(buffer);
+    return valuesOf(*out)[0];
+  };
+  const auto buffer = commands();
+  const auto exported = kernel->exportWeightsAndBiases(buffer, false);
+  EXPECT_EQ(exported->biases(), nullptr);
+  EXPECT_EQ(exported->biasCount(), 0U);
+  EXPECT_EQ(kernel->exportWeightsAndBiases(buffer, true)->biases(), nullptr);
+  kernel->reloadWeightsAndBiases(buffer, stateOf(4, 7));
+  run(buffer);
+  EXPECT_EQ(valuesOf(exported->weights()), Values{2});
+  EXPECT_EQ(resultFor(10), 40) << "the state's weight, without its bias";
+
+  const auto live = WeightsState::create(device_, shape_);
+  live->weights()->contentsAs<float>()[0] = 3;
+  live->biases()->contentsAs<float>()[0] = 100;
+  source->live = live;
+  kernel->reloadWeightsAndBiasesFromDataSource();
+  EXPECT_EQ(resultFor(10), 30) << "memory for biases makes none";
+  source->biases = {100};
+  kernel->reloadWeightsAndBiasesFromDataSource();
+  EXPECT_EQ(resultFor(10), 130);
+}
+
 TEST_F(ConvolutionWeights, StatesAreChecked) {
   const char* const kernel = "CNNConvolutionWeightsAndBiasesState";
   const auto buffer = bufferOf(device_, {1, 2, 3});

@@ -109,9 +109,9 @@ void KernelWithWeights::giveWeights(PreparedCall& call, bool withBiases) const {
 std::shared_ptr<CNNConvolutionWeightsAndBiasesState> ForwardKernelWithWeights::exportWeightsAndBiases(
     const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, bool resultStateCanBeTemporary) {
   checkCommandBuffer(kernel(), commandBuffer);
-  auto state = resultStateCanBeTemporary
-                   ? CNNConvolutionWeightsAndBiasesState::createTemporary(commandBuffer, descriptor())
-                   : CNNConvolutionWeightsAndBiasesState::create(kernel().device(), descriptor());
+  auto state = CNNConvolutionWeightsAndBiasesState::createFor(
+      kernel().device(), resultStateCanBeTemporary ? commandBuffer : nullptr, descriptor(),
+      weights()->biases() != nullptr);
   mtl::RecordingGuard guard(*commandBuffer);
   weights()->copyTo(kernel().describe(), *commandBuffer, *state);
   guard.keep();

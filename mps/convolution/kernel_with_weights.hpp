@@ -46,8 +46,9 @@ class KernelWithWeights : public LayerKernel {
   void reloadWeightsAndBiasesFromDataSource();
   void reloadFromDataSource() override { reloadWeightsAndBiasesFromDataSource(); }
   /// Encodes from now on use the state's values as they are when the recorded copy runs. Takes one read off
-  /// the state. A state without biases sets them to 0. Where a predicate leaves the copy out, or the buffer is let
-  /// go uncommitted, they go on with the values from before; encodes that run before either do not run but fail.
+  /// the state. A state without biases sets them to 0; a layer whose data source has none takes none from a state
+  /// (docs/decisions.md, D26). Where a predicate leaves the copy out, or the buffer is let go uncommitted, they go on with
+  /// the values from before; encodes that run before either do not run but fail.
   /// @throws Error when a size differs.
   void reloadWeightsAndBiases(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                               const std::shared_ptr<CNNConvolutionWeightsAndBiasesState>& state);
@@ -100,7 +101,7 @@ class ForwardKernelWithWeights : public KernelWithWeights {
   }
   void setAccumulatorPrecisionOption(NNConvolutionAccumulatorPrecisionOption option) { precision_ = option; }
   [[nodiscard]] const void* deviceParameters() const override;
-  /// Records a copy of the weights (float32, OHWI) and biases that the kernel uses.
+  /// Records a copy of the weights (float32, OHWI) and, where the layer has any, the biases that the kernel uses.
   /// @param resultStateCanBeTemporary true: the state is temporary, with readCount 1
   std::shared_ptr<CNNConvolutionWeightsAndBiasesState> exportWeightsAndBiases(
       const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, bool resultStateCanBeTemporary);

@@ -54,11 +54,18 @@ ForwardCall CNNKernel::resolveCall(BatchOperand& source, BatchOperand& destinati
   std::size_t read = std::min(sourceFeatureChannelMaxCount_,
                               static_cast<std::size_t>(from.channels) - sourceFeatureChannelOffset_);
   if (const std::size_t required = requiredFeatureChannels(); required != 0) {
-    if (read < required)
+    // Where the user chose a range, what lies behind it may stay unread (docs/decisions.md, D29).
+    const bool isRange = sourceFeatureChannelOffset_ != 0 ||
+                         sourceFeatureChannelMaxCount_ != std::numeric_limits<std::size_t>::max();
+    if (read < required || (read > required && !isRange))
       throw Error(describe(), "sourceImage",
-                  std::to_string(read) + " feature channels from sourceFeatureChannelOffset on",
-                  "at least " + std::to_string(required) +
-                      " (a concatenation pads each part to a multiple of its channelAlignment, 4 or 1)");
+                  std::to_string(read) + " feature channels" +
+                      (isRange ? " from sourceFeatureChannelOffset " +
+                                     std::to_string(sourceFeatureChannelOffset_) + " on"
+                               : ""),
+                  (isRange ? "at least " : "") + std::to_string(required) +
+                      ", inputFeatureChannels (sourceFeatureChannelMaxCount leaves some unread; a "
+                      "concatenation pads each part to a multiple of its channelAlignment, 4 or 1)");
     read = required;
   }
   const bool fills =

@@ -25,7 +25,8 @@ class CNNConvolutionDataSource : public SecureCoding {
   /// outputFeatureChannels * kernelHeight * kernelWidth * inputFeatureChannels / groups elements, in this
   /// order.
   [[nodiscard]] virtual std::span<const std::byte> weights() const = 0;
-  /// outputFeatureChannels values, always float32; empty for none.
+  /// outputFeatureChannels values, always float32; empty for none. A layer without biases never gets any: no update trains
+  /// them, whatever memory its states have (docs/decisions.md, D26).
   [[nodiscard]] virtual std::span<const float> biasTerms() const = 0;
   /// The data is needed soon. false makes the construction of the kernel throw.
   virtual bool load() = 0;
@@ -54,8 +55,8 @@ class CNNConvolutionDataSource : public SecureCoding {
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Woverloaded-virtual"
   /// Device-side update, called by NNGraph right after the gradient pass is encoded (style UpdateDeviceGPU):
-  /// encode an optimiser that reads gradientState (+dL/dW) and sourceState (the weights in use) and return
-  /// the state with the new weights; forward and gradient kernel are reloaded from it. null: no update.
+  /// encode an optimiser that reads gradientState (+dL/dW) and sourceState (the weights in use, and biases where the layer
+  /// has any) and return the state with the new weights; forward and gradient kernel are reloaded from it. null: no update.
   /// Optimiser encodes take the reads off temporary states; count them yourself otherwise. The default
   /// returns null.
   virtual std::shared_ptr<CNNConvolutionWeightsAndBiasesState> update(

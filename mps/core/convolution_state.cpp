@@ -63,30 +63,41 @@ std::shared_ptr<CNNConvolutionWeightsAndBiasesState> CNNConvolutionWeightsAndBia
 
 std::shared_ptr<CNNConvolutionWeightsAndBiasesState> CNNConvolutionWeightsAndBiasesState::create(
     const std::shared_ptr<mtl::Device>& device, const CNNConvolutionDescriptor& descriptor) {
-  auto state = std::shared_ptr<CNNConvolutionWeightsAndBiasesState>(
-      new CNNConvolutionWeightsAndBiasesState(device, buffersOf(descriptor)));
-  state->weightCount_ = descriptor.weightCount();
-  state->biasCount_ = descriptor.outputFeatureChannels();
+  auto state = createFor(device, nullptr, descriptor, true);
+  state->mayHaveUnusedBiases_ = true;
   return state;
 }
 
 std::shared_ptr<CNNConvolutionWeightsAndBiasesState> CNNConvolutionWeightsAndBiasesState::createTemporary(
     const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const CNNConvolutionDescriptor& descriptor) {
+  auto state = createFor(nullptr, commandBuffer, descriptor, true);
+  state->mayHaveUnusedBiases_ = true;
+  return state;
+}
+
+std::shared_ptr<CNNConvolutionWeightsAndBiasesState> CNNConvolutionWeightsAndBiasesState::createFor(
+    const std::shared_ptr<mtl::Device>& device, const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+    const CNNConvolutionDescriptor& descriptor, bool hasBiases) {
+  StateResourceList buffers = buffersOf(descriptor);
+  if (!hasBiases) buffers = {descriptor.weightCount() * sizeof(float)};
   auto state = std::shared_ptr<CNNConvolutionWeightsAndBiasesState>(
-      new CNNConvolutionWeightsAndBiasesState(commandBuffer, buffersOf(descriptor)));
+      commandBuffer ? new CNNConvolutionWeightsAndBiasesState(commandBuffer, buffers)
+                    : new CNNConvolutionWeightsAndBiasesState(device, buffers));
   state->weightCount_ = descriptor.weightCount();
-  state->biasCount_ = descriptor.outputFeatureChannels();
+  state->biasCount_ = hasBiases ? descriptor.outputFeatureChannels() : 0;
   return state;
 }
 
 std::shared_ptr<CNNConvolutionGradientState> CNNConvolutionGradientState::create(
     const std::shared_ptr<mtl::Device>& device, const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-    const CNNConvolutionDescriptor& descriptor, std::shared_ptr<const CNNConvolution> convolution) {
+    const CNNConvolutionDescriptor& descriptor, std::shared_ptr<const CNNConvolution> convolution,
+    bool hasBiases) {
   const StateResourceList buffers = buffersOf(descriptor);
   auto state = std::shared_ptr<CNNConvolutionGradientState>(
       commandBuffer ? new CNNConvolutionGradientState(commandBuffer, buffers)
                     : new CNNConvolutionGradientState(device, buffers));
   state->convolution_ = std::move(convolution);
+  state->hasBiases_ = hasBiases;
   state->leaveUninitialised();
   return state;
 }
@@ -106,12 +117,13 @@ std::shared_ptr<CNNConvolutionTransposeGradientState> CNNConvolutionTransposeGra
     const std::shared_ptr<mtl::Device>& device, const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
     const CNNConvolutionDescriptor& descriptor,
     std::shared_ptr<const CNNConvolutionTranspose> convolutionTranspose,
-    std::shared_ptr<CNNConvolutionGradientState> convolutionGradientState) {
+    std::shared_ptr<CNNConvolutionGradientState> convolutionGradientState, bool hasBiases) {
   const StateResourceList buffers = buffersOf(descriptor);
   auto state = std::shared_ptr<CNNConvolutionTransposeGradientState>(
       commandBuffer ? new CNNConvolutionTransposeGradientState(commandBuffer, buffers)
                     : new CNNConvolutionTransposeGradientState(device, buffers));
   state->convolutionTranspose_ = std::move(convolutionTranspose);
+  state->setHasBiases(hasBiases);
   if (convolutionGradientState) state->setConvolution(convolutionGradientState->convolution());
   state->convolutionGradientState_ = std::move(convolutionGradientState);
   state->leaveUninitialised();

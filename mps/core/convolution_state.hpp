@@ -25,10 +25,11 @@ class CNNConvolutionWeightsAndBiasesState : public State {
   static std::shared_ptr<CNNConvolutionWeightsAndBiasesState> create(
       std::shared_ptr<mtl::Buffer> weights, std::size_t weightsOffset, std::shared_ptr<mtl::Buffer> biases,
       std::size_t biasesOffset, const CNNConvolutionDescriptor& descriptor);
-  /// With zero-filled buffers of its own.
+  /// With zero-filled buffers of its own. A descriptor does not say whether the layer has biases: of one without, those
+  /// here are unused memory (docs/decisions.md, D26).
   static std::shared_ptr<CNNConvolutionWeightsAndBiasesState> create(
       const std::shared_ptr<mtl::Device>& device, const CNNConvolutionDescriptor& descriptor);
-  /// Temporary, undefined content.
+  /// Temporary, undefined content; biases likewise.
   static std::shared_ptr<CNNConvolutionWeightsAndBiasesState> createTemporary(
       const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const CNNConvolutionDescriptor& descriptor);
 
@@ -38,6 +39,13 @@ class CNNConvolutionWeightsAndBiasesState : public State {
   /// Bytes before the first value.
   [[nodiscard]] std::size_t weightsOffset() const { return weightsOffset_; }
   [[nodiscard]] std::size_t biasesOffset() const { return biasesOffset_; }
+  /// The library's own: a state for weights, and biases where the layer has any. @param commandBuffer null for a permanent one
+  static std::shared_ptr<CNNConvolutionWeightsAndBiasesState> createFor(
+      const std::shared_ptr<mtl::Device>& device, const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+      const CNNConvolutionDescriptor& descriptor, bool hasBiases);
+  /// The library's own: whether the biases may be unused memory, because the state was made from a descriptor.
+  [[nodiscard]] bool mayHaveUnusedBiases() const { return mayHaveUnusedBiases_; }
+
   /// Number of weights and biases.
   [[nodiscard]] std::size_t weightCount() const { return weightCount_; }
   [[nodiscard]] std::size_t biasCount() const { return biasCount_; }
@@ -50,6 +58,7 @@ class CNNConvolutionWeightsAndBiasesState : public State {
   std::size_t biasesOffset_ = 0;
   std::size_t weightCount_ = 0;
   std::size_t biasCount_ = 0;
+  bool mayHaveUnusedBiases_ = false;
 };
 
 /// Record of a convolution's forward pass and the gradients of its weights and biases
@@ -62,7 +71,7 @@ class CNNConvolutionGradientState : public NNGradientState {
  public:
   /// float32, [out][kernel row][kernel column][in / groups]; dL/dW.
   [[nodiscard]] std::shared_ptr<mtl::Buffer> gradientForWeights() { return resource(0); }
-  /// float32, one per output channel; dL/db, also for layers without biases.
+  /// float32, one per output channel; dL/db, also for layers without biases: optimisers leave it alone there.
   [[nodiscard]] std::shared_ptr<mtl::Buffer> gradientForBiases() { return resource(1); }
   [[nodiscard]] CNNConvolutionWeightsLayout gradientForWeightsLayout() const {
     return CNNConvolutionWeightsLayout::OHWI;
@@ -70,10 +79,14 @@ class CNNConvolutionGradientState : public NNGradientState {
   /// The forward kernel that made the state; null in a CNNConvolutionTransposeGradientState without partner.
   [[nodiscard]] const std::shared_ptr<const CNNConvolution>& convolution() const { return convolution_; }
 
+  /// Whether the layer has biases.
+  [[nodiscard]] bool hasBiases() const { return hasBiases_; }
+
   /// The library's own: use CNNConvolution::resultState. @param commandBuffer null for a permanent state
   static std::shared_ptr<CNNConvolutionGradientState> create(
       const std::shared_ptr<mtl::Device>& device, const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-      const CNNConvolutionDescriptor& descriptor, std::shared_ptr<const CNNConvolution> convolution);
+      const CNNConvolutionDescriptor& descriptor, std::shared_ptr<const CNNConvolution> convolution,
+      bool hasBiases);
   /// The library's own: whether the next gradient encode adds to the buffers. It does after the first.
   [[nodiscard]] bool isAccumulating() const { return accumulating_; }
   void setAccumulating(bool accumulating) { accumulating_ = accumulating; }
@@ -84,9 +97,11 @@ class CNNConvolutionGradientState : public NNGradientState {
   void setConvolution(std::shared_ptr<const CNNConvolution> convolution) {
     convolution_ = std::move(convolution);
   }
+  void setHasBiases(bool hasBiases) { hasBiases_ = hasBiases; }
 
  private:
   std::shared_ptr<const CNNConvolution> convolution_;
+  bool hasBiases_ = true;
   bool accumulating_ = false;
 };
 using CNNConvolutionGradientStateBatch = StateBatch;
@@ -110,7 +125,7 @@ class CNNConvolutionTransposeGradientState : public CNNConvolutionGradientState 
       const std::shared_ptr<mtl::Device>& device, const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
       const CNNConvolutionDescriptor& descriptor,
       std::shared_ptr<const CNNConvolutionTranspose> convolutionTranspose,
-      std::shared_ptr<CNNConvolutionGradientState> convolutionGradientState);
+      std::shared_ptr<CNNConvolutionGradientState> convolutionGradientState, bool hasBiases);
 
  protected:
   using CNNConvolutionGradientState::CNNConvolutionGradientState;

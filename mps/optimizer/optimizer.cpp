@@ -344,7 +344,8 @@ void NNOptimizer::encodeConvolution(const std::shared_ptr<mtl::CommandBuffer>& c
   };
   const std::size_t weightCount = gradientState->bufferSize(0) / sizeof(float);
   checkCounts(" weights", sourceState->weightCount(), resultState->weightCount(), weightCount);
-  const bool hasBiases = sourceState->biasCount() > 0 && resultState->biasCount() > 0;
+  const bool hasBiases =
+      gradientState->hasBiases() && sourceState->biasCount() > 0 && resultState->biasCount() > 0;
   if (hasBiases)
     checkCounts(" biases", sourceState->biasCount(), resultState->biasCount(),
                 gradientState->bufferSize(1) / sizeof(float));

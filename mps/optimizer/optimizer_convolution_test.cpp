@@ -55,7 +55,7 @@ class ConvolutionOptimizer : public testing::DeviceTest {
 
   CNNConvolutionDescriptor shape_ = CNNConvolutionDescriptor::cnnConvolutionDescriptor(3, 1, 1, 1);
   std::shared_ptr<CNNConvolutionGradientState> gradient_ =
-      CNNConvolutionGradientState::create(device_, nullptr, shape_, nullptr);
+      CNNConvolutionGradientState::create(device_, nullptr, shape_, nullptr, true);
   std::shared_ptr<SGD> sgd_ = SGD::create(device_, 1);
 };
 
@@ -147,7 +147,7 @@ TEST_F(ConvolutionOptimizer, BuffersOfEveryKind) {
 
 TEST_F(ConvolutionOptimizer, WeightsAndBiasesShareNothing) {
   const auto shape = CNNConvolutionDescriptor::cnnConvolutionDescriptor(2, 1, 1, 2);
-  const auto gradient = CNNConvolutionGradientState::create(device_, nullptr, shape, nullptr);
+  const auto gradient = CNNConvolutionGradientState::create(device_, nullptr, shape, nullptr, true);
   const auto memory = buffer(Values(16));
   const auto state = [&](std::size_t weights, std::size_t biases) {
     return WeightsState::create(memory, weights, memory, biases, shape);
@@ -179,7 +179,7 @@ TEST_F(ConvolutionOptimizer, WeightsAndBiasesShareNothing) {
       << "biases that are only copied";
   const auto one = zeros(3);
   const auto square = CNNConvolutionGradientState::create(
-      device_, nullptr, CNNConvolutionDescriptor::cnnConvolutionDescriptor(1, 1, 1, 3), nullptr);
+      device_, nullptr, CNNConvolutionDescriptor::cnnConvolutionDescriptor(1, 1, 1, 3), nullptr, true);
   EXPECT_TRUE(names(errorOf([&] {
                       const auto three = WeightsState::create(buffer({1, 2, 3}), buffer({1, 2, 3}));
                       sgd_->encode(commands(), square, three, {one, one}, three);
@@ -190,7 +190,7 @@ TEST_F(ConvolutionOptimizer, WeightsAndBiasesShareNothing) {
 /// Each distinct state that is read loses one read, and the result none.
 TEST_F(ConvolutionOptimizer, ReadCountsOfTemporaryStates) {
   const auto commandBuffer = commands();
-  const auto gradient = CNNConvolutionGradientState::create(device_, commandBuffer, shape_, nullptr);
+  const auto gradient = CNNConvolutionGradientState::create(device_, commandBuffer, shape_, nullptr, true);
   const auto source = WeightsState::createTemporary(commandBuffer, shape_);
   const auto result = WeightsState::createTemporary(commandBuffer, shape_);
   gradient->setReadCount(2);

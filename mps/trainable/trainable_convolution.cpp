@@ -37,9 +37,10 @@ const CNNConvolutionDescriptor& checked(const CNNConvolutionDescriptor& descript
 std::shared_ptr<CNNConvolutionWeightsAndBiasesState> makeState(const std::shared_ptr<mtl::Device>& device,
                                                                const CNNConvolutionDescriptor& descriptor,
                                                                LayerBiases biases) {
-  if (biases == LayerBiases::Trained) return CNNConvolutionWeightsAndBiasesState::create(device, descriptor);
+  const auto floats = [&](std::size_t count) { return device->newBuffer(count * sizeof(float)); };
   return CNNConvolutionWeightsAndBiasesState::create(
-      device->newBuffer(descriptor.weightCount() * sizeof(float)), nullptr);
+      floats(descriptor.weightCount()),
+      biases == LayerBiases::Trained ? floats(descriptor.outputFeatureChannels()) : nullptr);
 }
 
 }  // namespace

@@ -172,7 +172,8 @@ std::vector<UpdateRule> updateRules(const std::shared_ptr<mtl::Device>& device) 
 /// Updates weights and biases with the gradient `value` for each of them.
 void updateWith(const std::shared_ptr<mtl::Device>& device, TrainableConvolution& layer, float value) {
   const auto commandBuffer = device->newCommandQueue()->commandBuffer();
-  const auto gradient = CNNConvolutionGradientState::create(device, nullptr, layer.descriptor(), nullptr);
+  const auto gradient =
+      CNNConvolutionGradientState::create(device, nullptr, layer.descriptor(), nullptr, true);
   for (const auto& buffer : {gradient->gradientForWeights(), gradient->gradientForBiases()}) {
     std::ranges::fill(buffer->contentsAs<float>(), value);
     buffer->didModifyRange(0, buffer->length());

@@ -42,7 +42,9 @@ void bindWeights(Class& bound) {
           "command_buffer"_a, "state"_a, Released(),
           "Encodes from now on use the state's values as they are when the recorded copy runs. Takes one "
           "read off the "
-          "state. A state without biases sets them to 0. Raises Error when a size differs.");
+          "state. A state without biases sets them to 0; a layer whose data source has none takes none from "
+          "a "
+          "state. Raises Error when a size differs.");
 }
 
 template <class KernelType, class Class>
@@ -70,7 +72,8 @@ void bindForward(Class& bound) {
         return self.exportWeightsAndBiases(commandBuffer, canBeTemporary);
       },
       "command_buffer"_a, "result_state_can_be_temporary"_a = false, Released(),
-      "Records a copy of the weights (float32, OHWI) and biases that the kernel uses. Temporary: with "
+      "Records a copy of the weights (float32, OHWI) and, where the layer has any, the biases that the "
+      "kernel uses. Temporary: with "
       "read_count 1.");
 }
 

@@ -175,7 +175,9 @@ void bindStates(nb::module_& module) {
   readOnly(gradient, "gradient_for_weights", &CNNConvolutionGradientState::gradientForWeights,
            "dL/dW: a buffer of float32, [out][kernel row][kernel column][in / groups].");
   readOnly(gradient, "gradient_for_biases", &CNNConvolutionGradientState::gradientForBiases,
-           "dL/db: a buffer of float32, one per output channel, also for layers without biases.");
+           "dL/db: a buffer of float32, one per output channel, also for layers without biases: optimisers "
+           "leave it alone there.");
+  readOnly(gradient, "has_biases", &CNNConvolutionGradientState::hasBiases, "Whether the layer has biases.");
   readOnly(gradient, "gradient_for_weights_layout", &CNNConvolutionGradientState::gradientForWeightsLayout,
            "OHWI.");
   readOnly(
