@@ -22,9 +22,8 @@ struct ArithmeticProblem;
 }  // namespace detail
 
 /// What one arithmetic encode leaves for its gradients (MPSCNNArithmeticGradientState): sizes, offsets and
-/// strides of both sources, and where the limits are not the default ones the mask 1 where minimumValue < r <
-/// maximumValue, else 0 (strict, r before the limits). One state for each image; both gradient kernels read
-/// it.
+/// strides of both sources, and where there are limits the mask 1 where minimumValue < r < maximumValue, else 0 (strict, r
+/// before the limits; a limit that means none lets every r pass). One state for each image; both gradient kernels read it.
 class CNNArithmeticGradientState : public NNBinaryGradientState {
  public:
   static std::shared_ptr<CNNArithmeticGradientState> create(const std::shared_ptr<mtl::Device>& device);
@@ -42,7 +41,7 @@ using CNNArithmeticGradientStateBatch = StateBatch;
 ///                          primarySourceFeatureChannelOffset + strideInFeatureChannels * c)
 ///
 /// and Y likewise. Strides are 0 or 1; 0 repeats one column, row or channel, so a source whose three strides
-/// are 0 is a number. Outside a source its edge mode holds. NaN stays NaN; infinities are cut to the limits.
+/// are 0 is a number. Outside a source its edge mode holds. NaN stays NaN.
 ///
 /// Without a destination: on each axis the size of a source whose stride is 1, the primary one first; 1 when
 /// both are 0. Channels likewise; two sources that are not repeated must have as many channels. Sources:
@@ -60,7 +59,8 @@ class CNNArithmetic : public CNNBinaryKernel {
   void setSecondaryScale(float scale) { secondaryScale_ = scale; }
   [[nodiscard]] float bias() const { return bias_; }
   void setBias(float bias) { bias_ = bias; }
-  /// Limits of the result. -FLT_MAX, FLT_MAX.
+  /// Limits of the result. -FLT_MAX, FLT_MAX, which mean none: infinities pass, and 1 / 0 is infinite. Any other value
+  /// clamps (docs/decisions.md, D24).
   [[nodiscard]] float minimumValue() const { return minimumValue_; }
   void setMinimumValue(float value) { minimumValue_ = value; }
   [[nodiscard]] float maximumValue() const { return maximumValue_; }

@@ -90,6 +90,7 @@ struct ArithmeticNumbers {
   float maximumValue = FLT_MAX;
   bool hasReLU = false;
 
+  [[nodiscard]] bool hasLimits() const { return minimumValue > -FLT_MAX || maximumValue < FLT_MAX; }
   void setIn(ArithmeticProblem& problem) const {
     problem.primaryScale = primaryScale;
     problem.secondaryScale = secondaryScale;
@@ -200,6 +201,7 @@ inline std::vector<ArithmeticNumbers> arithmeticNumbers() {
       {.hasReLU = true},
       {.primaryScale = 2, .secondaryScale = -1, .bias = 3},
       {.primaryScale = -3, .secondaryScale = 2, .bias = -2, .minimumValue = -4.5F, .maximumValue = 3.5F},
+      {.minimumValue = -1.5F},
   };
 }
 

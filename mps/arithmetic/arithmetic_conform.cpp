@@ -1,4 +1,7 @@
 #include <algorithm>
+#include <cstdint>
+#include <initializer_list>
+#include <limits>
 
 #include "mps/arithmetic/arithmetic.hpp"
 #include "mps/arithmetic/arithmetic_cases.hpp"
@@ -76,16 +79,34 @@ void multiply(std::vector<double>& values, double factor) {
   for (double& value : values) value *= factor;
 }
 
+/// Values in place of the usual ones.
+enum class Special : std::uint8_t {
+  None,
+  HugeDivisors,  ///< of float32 whose reciprocals are subnormal, with quotients that are not, though derivatives are
+  NotFinite,  ///< zeros, infinities and NaN against each other
+};
+
+/// Puts the values one after the other into the first elements, round and round.
+void repeat(std::vector<double>& to, std::initializer_list<double> values) {
+  for (std::size_t i = 0; i < to.size(); ++i) to[i] = values.begin()[i % values.size()];
+}
+
 /// @param step of the first elements; 0: addresses are aligned for vectors
-/// @param hugeDivisors those of float32 whose reciprocals are subnormal, with quotients that are not, though derivatives are
 void runPlan(ConformRun& run, const ArithmeticImplementation& implementation,
-             const ArithmeticProblem& problem, Tier tier, std::size_t step, bool hugeDivisors = false) {
+             const ArithmeticProblem& problem, Tier tier, std::size_t step, Special special = Special::None) {
   const auto plan = run.prepare(implementation, problem);
   if (!plan) return;
   const bool divides = problem.operation == ArithmeticOperation::Divide;
   std::vector<double> dividends = operandValues(run, problem.primary, tier, false);
   std::vector<double> divisors = operandValues(run, problem.secondary, tier, divides);
-  if (hugeDivisors) {
+  if (special == Special::NotFinite) {
+    constexpr double infinity = std::numeric_limits<double>::infinity();
+    constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+    // Periods without a common divisor: each meets each.
+    repeat(dividends, {1, -1, 0, infinity, -infinity, nan});
+    repeat(divisors, {0, 2, infinity, -infinity, nan, -1, 0});
+  }
+  if (special == Special::HugeDivisors) {
     multiply(dividends, 0x1p100);
     multiply(divisors, 0x1p127);
   }
@@ -125,7 +146,7 @@ void addPlanCases(std::vector<ConformCase>& cases, const ArithmeticImplementatio
                   Tier tier) {
   for (const ArithmeticTensors& tensors : arithmeticTensors())
     for (const ArithmeticNumbers& numbers : arithmeticNumbers()) {
-      const bool limits = numbers.maximumValue < FLT_MAX;
+      const bool limits = numbers.hasLimits();
       if (limits && tier != Tier::Exact) continue;
       ArithmeticProblem problem =
           tensors.problem(operation, direction, formats.source, formats.result, limits);
@@ -134,12 +155,17 @@ void addPlanCases(std::vector<ConformCase>& cases, const ArithmeticImplementatio
                                    formats.source == ImageFeatureChannelFormat::Float32 &&
                                    formats.result == ImageFeatureChannelFormat::Float32;
       const bool hasHuge = isFloatQuotient && tier == Tier::Bounded && numbers.primaryScale == 1;
-      for (const bool hugeDivisors : {false, true})
+      const bool takesInfinity = bytesPerChannel(formats.source) > 1 &&
+                                 formats.source != ImageFeatureChannelFormat::Unorm16 &&
+                                 problem.isForward() && tier == Tier::Exact && !problem.hasKept();
+      for (const Special special : {Special::None, Special::NotFinite, Special::HugeDivisors})
         for (const std::size_t step : {std::size_t{0}, std::size_t{1}}) {
-          if (hugeDivisors && !hasHuge) continue;
-          if (hugeDivisors) describeSavedFields(problem, problem.destination, false, formats.source);
+          if (special == Special::HugeDivisors && !hasHuge) continue;
+          if (special == Special::NotFinite && !takesInfinity) continue;
+          if (special == Special::HugeDivisors)
+            describeSavedFields(problem, problem.destination, false, formats.source);
           cases.push_back({tensors.name + ": " + problem.describe(), [=](ConformRun& run) {
-                             runPlan(run, implementation, problem, tier, step, hugeDivisors);
+                             runPlan(run, implementation, problem, tier, step, special);
                            }});
         }
     }

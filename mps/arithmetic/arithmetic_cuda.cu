@@ -124,13 +124,13 @@ void withPlain(const cuda::ArithmeticForward& function, Body body) {
   using enum ArithmeticOperation;
   switch (function.operation) {
     case Add:
-      return body(cuda::PlainForward<Add, end>{function.lowest, function.maximum});
+      return body(cuda::PlainForward<Add, end>{function.lowest, function.highest});
     case Subtract:
-      return body(cuda::PlainForward<Subtract, end>{function.lowest, function.maximum});
+      return body(cuda::PlainForward<Subtract, end>{function.lowest, function.highest});
     case Multiply:
-      return body(cuda::PlainForward<Multiply, end>{function.lowest, function.maximum});
+      return body(cuda::PlainForward<Multiply, end>{function.lowest, function.highest});
     case Divide:
-      return body(cuda::PlainForward<Divide, end>{function.lowest, function.maximum});
+      return body(cuda::PlainForward<Divide, end>{function.lowest, function.highest});
     default:
       break;  // comparisons are not plain
   }
@@ -141,10 +141,10 @@ template <class Access, class Body>
 void withForward(const cuda::ArithmeticForward& function, Body body) {
   using cuda::PlainEnd;
   if constexpr (Access::lanes == cuda::kLanes<float>) {
-    // Even limits that nobody sets keep infinities away.
+    // Memory, not arithmetic, takes the time: one kernel serves with limits and without.
     if (function.isPlain()) return withPlain<PlainEnd::Limits>(function, body);
   } else if constexpr (Access::lanes == cuda::kLanes<Float16>) {
-    if (function.isPlain() && !function.hasLimits) {
+    if (function.isPlain() && !function.hasLimits()) {
       if (!function.hasReLU) return withPlain<PlainEnd::Nothing>(function, body);
       return body(cuda::PlainForward<ArithmeticOperation::Add, PlainEnd::ReLU>{});
     }

@@ -140,9 +140,10 @@ struct SavedViews {
 
 struct ArithmeticForward {
   ArithmeticOperation operation;
-  float a, b, bias, minimum, maximum, lowest, threshold;
+  float a, b, bias, minimum, lowest, highest, threshold;
   bool hasScales;
-  bool hasLimits;
+  bool hasMinimum;
+  bool hasMaximum;
   bool hasReLU;
   SavedViews saved;
 
@@ -152,13 +153,12 @@ struct ArithmeticForward {
         b(problem.secondaryScale),
         bias(problem.bias),
         minimum(problem.minimumValue),
-        maximum(problem.maximumValue),
         lowest(problem.lowest()),
+        highest(problem.highest()),
         threshold(problem.threshold),
         hasScales(a != 1 || b != 1),
-        // What is beyond the largest numbers is infinite as a half in any case.
-        hasLimits(minimum > -FLT_MAX || maximum < FLT_MAX ||
-                  problem.destination.format != ImageFeatureChannelFormat::Float16),
+        hasMinimum(problem.hasMinimum()),
+        hasMaximum(problem.hasMaximum()),
         hasReLU(problem.hasReLU),
         saved(savedViews) {}
 
@@ -167,9 +167,10 @@ struct ArithmeticForward {
     return !isComparison(operation) && (!hasReLU || operation == ArithmeticOperation::Add) && !hasScales &&
            bias == 0 && saved.mask.memory == nullptr && saved.kept.memory == nullptr;
   }
+  [[nodiscard]] __host__ __device__ bool hasLimits() const { return hasMinimum || hasMaximum; }
   /// r cut to the limits. Comparisons, because the minimum and maximum of two numbers drop NaN.
-  [[nodiscard]] __device__ static float limited(float r, float lowest, float maximum) {
-    return r > maximum ? maximum : r < lowest ? lowest : r;
+  [[nodiscard]] __device__ static float limited(float r, float lowest, float highest) {
+    return r > highest ? highest : r < lowest ? lowest : r;
   }
 
   template <class Values>
@@ -213,11 +214,13 @@ struct ArithmeticForward {
     if (saved.mask.memory != nullptr) {
       unsigned inside[lanes];
       for (int i = 0; i < lanes; ++i)
-        inside[i] = result.values[i] > minimum && result.values[i] < maximum ? 0xFFU : 0U;
+        inside[i] = (!hasMinimum || result.values[i] > minimum) && (!hasMaximum || result.values[i] < highest)
+                        ? 0xFFU
+                        : 0U;  // a limit that means none has no side: NaN, too, is inside
       storeBytes(inside, saved.mask.memory + saved.mask.offset(place));
     }
-    if (!hasLimits && !hasReLU) return;
-    for (float& r : result.values) r = limited(r, lowest, maximum);
+    if (!hasLimits() && !hasReLU) return;
+    for (float& r : result.values) r = limited(r, lowest, highest);
   }
 
  private:
@@ -255,7 +258,7 @@ enum class PlainEnd { Nothing, ReLU, Limits };
 /// ArithmeticForward where it isPlain().
 template <ArithmeticOperation operation, PlainEnd end>
 struct PlainForward {
-  float lowest, maximum;  ///< of limits
+  float lowest, highest;  ///< of limits
 
   template <class Values>
   __device__ void operator()(const ElementPlace& /*place*/, const Values (&in)[2], Values& result) const {
@@ -275,7 +278,7 @@ struct PlainForward {
     for (float& r : result.values) {
       if constexpr (end == PlainEnd::ReLU) r = kinkedLine(r, 0.0F);
       // A sum that is -0 becomes 0, as with a bias: behind a ReLU the sign says which side it came from.
-      if constexpr (end == PlainEnd::Limits) r = ArithmeticForward::limited(r + 0.0F, lowest, maximum);
+      if constexpr (end == PlainEnd::Limits) r = ArithmeticForward::limited(r + 0.0F, lowest, highest);
     }
   }
 };

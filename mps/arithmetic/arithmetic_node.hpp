@@ -48,7 +48,7 @@ class NNBinaryArithmeticNode : public NNFilterNode {
     return secondaryStrideInFeatureChannels_;
   }
   void setSecondaryStrideInFeatureChannels(std::size_t stride) { secondaryStrideInFeatureChannels_ = stride; }
-  /// Limits of the result. -FLT_MAX, FLT_MAX.
+  /// Limits of the result. -FLT_MAX, FLT_MAX, which mean none.
   [[nodiscard]] float minimumValue() const { return minimumValue_; }
   void setMinimumValue(float value) { minimumValue_ = value; }
   [[nodiscard]] float maximumValue() const { return maximumValue_; }

@@ -207,7 +207,7 @@ void checkDirection(ArithmeticDirection direction, ArithmeticOperation operation
   for (const Formats& formats : kFormats)
     for (const ArithmeticTensors& tensors : arithmeticTensors())
       for (const ArithmeticNumbers& numbers : arithmeticNumbers()) {
-        const bool limits = numbers.maximumValue < FLT_MAX;
+        const bool limits = numbers.hasLimits();
         ArithmeticProblem problem =
             tensors.problem(operation, direction, formats.source, formats.destination, limits);
         numbers.setIn(problem);

@@ -4,6 +4,7 @@
 #include <cfloat>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <string>
 
@@ -49,7 +50,8 @@ enum class ArithmeticDirection : std::uint8_t {
 /// Comparisons, section 5.4, are forward only and use neither scales, bias nor limits: r is 1 where |x - y| <= threshold
 /// (Equal), where not (NotEqual), x < y, x <= y, x > y, x >= y; else 0.
 ///
-/// Forward stores r cut to minimumValue ... maximumValue; NaN stays. With hasReLU what is below 0 is then -0, as the neuron
+/// Forward stores r cut to minimumValue ... maximumValue; NaN stays. A limit of -FLT_MAX and FLT_MAX means none
+/// (docs/decisions.md, D24). With hasReLU what is below 0 is then -0, as the neuron
 /// ReLU with slope 0 gives it. Scales and sign of a gradient are those
 /// of its kernel, which need not be those of the forward kernel.
 ///
@@ -65,8 +67,8 @@ enum class ArithmeticDirection : std::uint8_t {
 /// | destination | result | gradient of the operand |
 /// | saved | mask and what is kept, written | mask and what is kept, read |
 ///
-/// The mask is 1 (stored as unorm8) where minimumValue < r < maximumValue, else 0; a gradient takes the value
-/// 0 where it is 0.
+/// The mask is 1 (stored as unorm8) where minimumValue < r < maximumValue, of limits that mean none any r, else 0; a
+/// gradient takes the value 0 where it is 0.
 ///
 /// A division keeps one tensor for the gradient of y, of float16 or float32. In float16 it is x, exactly. In float32 it is
 /// -x / y^2, so that the gradient need not read y, with a lowest bit of 0. Where that is beyond the normal numbers although
@@ -97,8 +99,16 @@ struct ArithmeticProblem {
 
   bool operator==(const ArithmeticProblem&) const = default;
 
-  /// What a comparison of the result with a lower limit gives: minimumValue, or where hasReLU is set at least -0.
-  [[nodiscard]] float lowest() const { return hasReLU && minimumValue < 0 ? -0.0F : minimumValue; }
+  [[nodiscard]] bool hasMinimum() const { return minimumValue > -FLT_MAX; }
+  [[nodiscard]] bool hasMaximum() const { return maximumValue < FLT_MAX; }
+  /// What the result is cut to: the limits, infinite where they mean none; with hasReLU at least -0.
+  [[nodiscard]] float lowest() const {
+    if (hasReLU && !(minimumValue >= 0)) return -0.0F;
+    return hasMinimum() ? minimumValue : -std::numeric_limits<float>::infinity();
+  }
+  [[nodiscard]] float highest() const {
+    return hasMaximum() ? maximumValue : std::numeric_limits<float>::infinity();
+  }
   [[nodiscard]] bool isForward() const { return direction == ArithmeticDirection::Forward; }
   [[nodiscard]] bool hasMask() const { return mask.images > 0; }
   [[nodiscard]] bool hasKept() const { return kept.images > 0; }

@@ -118,13 +118,16 @@ ArithmeticReference arithmeticForwardReference(const ArithmeticProblem& problem,
                    }
                    const double minimum = static_cast<double>(problem.minimumValue);
                    const double maximum = static_cast<double>(problem.maximumValue);
+                   const bool noMinimum = problem.minimumValue <= -FLT_MAX;
+                   const bool noMaximum = problem.maximumValue >= FLT_MAX;
                    const std::size_t i = reference.result.index(n, row, column, c);
-                   reference.mask.values[i] = minimum < r && r < maximum ? 1 : 0;
+                   const bool isInside = (noMinimum || minimum < r) && (noMaximum || r < maximum);
+                   reference.mask.values[i] = isInside ? 1 : 0;
                    reference.derivative.values[i] = -xValue / yValue / yValue;
                    reference.kept.values[i] = keptValue(problem, xValue, yValue);
                    reference.kept.magnitude[i] = std::abs(reference.kept.values[i]);
-                   if (r > maximum) r = maximum;
-                   if (r < minimum) r = minimum;
+                   if (!noMaximum && r > maximum) r = maximum;
+                   if (!noMinimum && r < minimum) r = minimum;
                    if (problem.hasReLU && r < 0) r = -0.0;
                    reference.result.values[i] = r;
                    reference.result.magnitude[i] = magnitude;

@@ -78,8 +78,13 @@ TEST(ArithmeticReference, LimitsAreStrictInTheMaskAndKeepNaN) {
   problem.maximumValue = FLT_MAX;
   const ArithmeticReference unlimited =
       arithmeticForwardReference(problem, x, tensor(6, 1, {0, 0, 0, 0, 0, 0}));
-  EXPECT_EQ(unlimited.result.values[4], static_cast<double>(FLT_MAX)) << "spec/02 section 5.1";
-  EXPECT_EQ(unlimited.result.values[5], -static_cast<double>(FLT_MAX));
+  EXPECT_EQ(unlimited.result.values[4], infinity) << "docs/decisions.md, D24";
+  EXPECT_EQ(unlimited.result.values[5], -infinity);
+  EXPECT_EQ(unlimited.mask.values, Values(6, 1)) << "NaN and infinities are inside a limit that is none";
+  problem.minimumValue = 1;
+  const ArithmeticReference above = arithmeticForwardReference(problem, x, tensor(6, 1, {0, 0, 0, 0, 0, 0}));
+  EXPECT_EQ(above.mask.values, (Values{0, 1, 1, 0, 1, 0}));
+  EXPECT_EQ(above.result.values[5], 1);
 }
 
 /// Scales of the gradient of a forward pass with the scales a and b (spec/02 section 5.3).

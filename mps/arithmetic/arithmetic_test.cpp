@@ -2,9 +2,15 @@
 
 #include <gtest/gtest.h>
 
+#include <cfloat>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <utility>
 #include <vector>
 
 #include "mps/arithmetic/arithmetic_node.hpp"
+#include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
 #include "mps/core/image_batch.hpp"
 #include "mtl/command_buffer.hpp"
@@ -189,6 +195,59 @@ TEST_F(Arithmetic, DivideGradients) {
   EXPECT_EQ(valuesOf(dx), (Values{12, 24}));
   EXPECT_EQ(valuesOf(dy), (Values{-3 * 8 * 1 / 4.0F + 3 * 16 * 6 / 4.0F}));
   EXPECT_THROW(ofY->encode(queue_->commandBuffer(), g, y, emptyImage(1, 1, 1)), Error) << "no state";
+}
+
+TEST_F(Arithmetic, D24ALimitOfFltMaxMeansNone) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const auto x = image(5, 1, 1, {1, -1, 0, infinity, nan});
+  const auto y = image(5, 1, 1, {0, 0, 0, 1, 1});
+  const auto g = image(5, 1, 1, {1, 2, 4, 8, 16});
+  const auto sum = [&](const std::function<void(CNNAdd&)>& change) {
+    const auto add = permanent(CNNAdd::create(device_));
+    change(*add);
+    const auto gradient = permanent(CNNAddGradient::create(device_, false));
+    std::shared_ptr<Image> result, dx;
+    run([&](const auto& commandBuffer) {
+      std::shared_ptr<State> state;
+      result = add->encode(commandBuffer, x, y, state, false);
+      dx = gradient->encode(commandBuffer, g, y, state);
+    });
+    return std::pair(valuesOf(result), valuesOf(dx));
+  };
+  const auto expectQuotients = [&](const std::shared_ptr<CNNDivide>& divide) {
+    std::shared_ptr<Image> result;
+    run([&](const auto& commandBuffer) { result = divide->encode(commandBuffer, x, y); });
+    const Values quotients = valuesOf(result);
+    EXPECT_EQ(quotients[0], infinity);
+    EXPECT_EQ(quotients[1], -infinity);
+    EXPECT_TRUE(std::isnan(quotients[2]));
+    EXPECT_EQ(quotients[3], infinity);
+    EXPECT_TRUE(std::isnan(quotients[4]));
+  };
+  const auto divide = permanent(CNNDivide::create(device_));
+  expectQuotients(divide);
+  divide->setMinimumValue(-1);
+  divide->setMaximumValue(1);
+  divide->setMinimumValue(-FLT_MAX);
+  divide->setMaximumValue(FLT_MAX);
+  expectQuotients(divide);
+  KeyedArchiver archiver;
+  divide->encode(archiver);
+  KeyedUnarchiver unarchiver(archiver.encodedData());
+  expectQuotients(permanent(CNNDivide::decode(unarchiver, device_)));
+
+  const auto [plain, gradient] = sum([](CNNAdd&) {});
+  EXPECT_EQ(plain[3], infinity);
+  EXPECT_TRUE(std::isnan(plain[4]));
+  EXPECT_EQ(gradient, (Values{1, 2, 4, 8, 16}));
+  const auto [limited, masked] = sum([](CNNAdd& add) { add.setMinimumValue(-0.5F); });
+  EXPECT_EQ(limited[1], -0.5F);
+  EXPECT_EQ(limited[3], infinity);
+  EXPECT_EQ(masked, (Values{1, 0, 4, 8, 0})) << "infinity is inside, NaN on no side of a limit";
+  const auto [cut, maskedAbove] = sum([](CNNAdd& add) { add.setMaximumValue(0.5F); });
+  EXPECT_EQ(cut[3], 0.5F);
+  EXPECT_EQ(maskedAbove, (Values{0, 2, 4, 0, 0}));
 }
 
 TEST_F(Arithmetic, ResultSizeUnderBroadcast) {

@@ -95,20 +95,23 @@ HWY_INLINE void computeValues(const ArithmeticProblem& problem, ArithmeticRun<El
   const auto bias = hn::Set(d, problem.bias);
   const auto minimum = hn::Set(d, problem.minimumValue);
   const auto lowest = hn::Set(d, problem.lowest());
-  const auto maximum = hn::Set(d, problem.maximumValue);
+  const auto highest = hn::Set(d, problem.highest());
   forPeriods(run, [&](std::size_t i, std::size_t k, auto lanes) {
     const auto x = load(lanes, run.primary + i);
     const auto y = load(lanes, run.secondary + k);
     const auto r = hn::Add(combine<operation>(hn::Mul(a, x), hn::Mul(b, y)), bias);
     if (saves && run.newMask != nullptr) {
-      const auto inside = hn::And(hn::Gt(r, minimum), hn::Lt(r, maximum));
-      store(lanes, hn::IfThenElseZero(inside, hn::Set(d, 1.0F)), run.newMask + i);
+      // A limit that means none has no side: NaN, too, is inside.
+      const auto one = hn::Set(d, 1.0F);
+      const auto above = problem.hasMinimum() ? hn::IfThenElseZero(hn::Gt(r, minimum), one) : one;
+      store(lanes, problem.hasMaximum() ? hn::IfThenElseZero(hn::Lt(r, highest), above) : above,
+            run.newMask + i);
     }
     if constexpr (saves && operation == ArithmeticOperation::Divide)
       if (run.newKept != nullptr)
         store(lanes, problem.keepsDividend() ? x : derivativeOrQuotient(x, y), run.newKept + i);
     // Comparisons, because minimum and maximum instructions may drop NaN.
-    const auto below = hn::IfThenElse(hn::Gt(r, maximum), maximum, r);
+    const auto below = hn::IfThenElse(hn::Gt(r, highest), highest, r);
     put(lanes, hn::IfThenElse(hn::Lt(r, lowest), lowest, below), run, result + i);
   });
 }

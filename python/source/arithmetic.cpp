@@ -22,7 +22,7 @@ void bindBase(nb::module_& module) {
   nb::class_<mps::CNNArithmeticGradientState, mps::NNBinaryGradientState>(
       module, "CNNArithmeticGradientState",
       "What one arithmetic encode leaves for its gradients: sizes, offsets and strides of both sources, and "
-      "where the limits are not the default ones the mask 1 where minimum_value < r < maximum_value, else 0. "
+      "where there are limits the mask 1 where minimum_value < r < maximum_value, else 0. "
       "Both gradient kernels read it.")
       .def(nb::new_(&mps::CNNArithmeticGradientState::create), "device"_a);
   nb::class_<CNNArithmetic, mps::CNNBinaryKernel> base(
@@ -32,17 +32,16 @@ void bindBase(nb::module_& module) {
       "Strides, in pixels and in feature channels, are 0 or 1; 0 repeats one column, row or channel of a "
       "source. Without a "
       "destination each axis has the size of a source whose stride is 1, the primary one first. NaN stays "
-      "NaN; "
-      "infinities are "
-      "cut to the limits. Sources: every format; results: float16, float32. The destination may be the "
+      "NaN. "
+      "Sources: every format; results: float16, float32. The destination may be the "
       "primary "
       "source, where that "
       "is not repeated. Encoding raises Error for a stride above 1, minimum_value > maximum_value, or "
       "channels "
       "that do not match.");
-  bindScales<CNNArithmetic>(base, "a, factor on x. 1.", "b, factor on y. 1.",
-                            "Added to the result of the operation. 0.",
-                            "Limit of the result. The extreme float32 numbers.");
+  bindScales<CNNArithmetic>(
+      base, "a, factor on x. 1.", "b, factor on y. 1.", "Added to the result of the operation. 0.",
+      "Limit of the result. The extreme float32 numbers, which mean none: infinities pass.");
   property(base, "primary_stride_in_feature_channels", &CNNArithmetic::primaryStrideInFeatureChannels,
            &CNNArithmetic::setPrimaryStrideInFeatureChannels,
            "0 repeats the first channel read of the primary source. 1.");

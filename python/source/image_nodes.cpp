@@ -61,9 +61,9 @@ void bindScales(Class& node) {
   property(node, "secondary_stride_in_feature_channels", &Node::secondaryStrideInFeatureChannels,
            &Node::setSecondaryStrideInFeatureChannels, "0 repeats a channel of the secondary source. 1.");
   property(node, "minimum_value", &Node::minimumValue, &Node::setMinimumValue,
-           "Limit of the result. The least float32.");
+           "Limit of the result. The least float32, which means none.");
   property(node, "maximum_value", &Node::maximumValue, &Node::setMaximumValue,
-           "Limit of the result. The greatest float32.");
+           "Limit of the result. The greatest float32, which means none.");
 }
 
 void bindArithmeticNodes(nb::module_& module) {

@@ -171,3 +171,11 @@ def test_wrong_use_raises(device, queue, image_of):
         unmetal.CNNMultiplyGradient(device, False).encode(command_buffer, x, x, state)
     with pytest.raises(unmetal.Error, match="CNNAddGradient"):
         unmetal.CNNAddGradient(device, False).encode(command_buffer, x, x, state)
+
+
+def test_limits_that_mean_none_let_infinities_pass(device, queue, image_of, permanent):
+    x, y = (np.array(values, np.float32).reshape(1, 4, 1) for values in ([1, -1, 0, np.inf], [0, 0, 0, 1]))
+    divide = unmetal.CNNDivide(device)
+    divide.destination_image_allocator = permanent
+    result = np.asarray(encoded(queue, divide, image_of(x), image_of(y)))
+    assert np.array_equal(result.ravel(), [np.inf, -np.inf, np.nan, np.inf], equal_nan=True)
