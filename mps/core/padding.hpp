@@ -54,9 +54,9 @@ constexpr NNPaddingMethod operator&(NNPaddingMethod a, NNPaddingMethod b) {
 ///                   missing for AlignTopLeft, 0 for AlignBottomRight
 ///
 /// Derive from it for a policy of your own: set the bit Custom and override destinationImageDescriptor, which
-/// may also change the kernel (offset, edge mode, channel ranges). Changes to the kernel stay; only the
-/// offset is computed anew each time. Kernels with a policy of your own can be coded when it overrides what
-/// SecureCoding asks for.
+/// may also change the kernel (offset, edge mode, channel ranges). A kernel asks at each encode that returns an image; changes
+/// stay, only the offset is computed anew. A graph asks once for each set of source sizes (NNGraph says what it keeps). Kernels
+/// with a policy of your own can be coded when it overrides what SecureCoding asks for.
 class NNPadding : public SecureCoding {
  public:
   /// Asked when a destination is sized, which throws Error for bits that are not defined.

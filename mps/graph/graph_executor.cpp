@@ -136,8 +136,11 @@ GraphExecutor::GraphExecutor(std::shared_ptr<mtl::Device> device, std::shared_pt
     : device_(std::move(device)),
       program_(std::move(program)),
       copiesSources_(device_->kind() == mtl::DeviceKind::CUDA) {
-  for (const ProgramStep& step : program_->steps)
-    hasCustomPadding_ = hasCustomPadding_ || hasCustomPadding(kernelOf(step));
+  for (ProgramStep& step : program_->steps) {
+    const ImageKernel& kernel = kernelOf(step);
+    if (step.forward == nowhere && hasCustomPadding(kernel) && !step.geometryBeforePolicy.has_value())
+      step.geometryBeforePolicy = geometryOf(kernel);
+  }
 }
 
 void GraphExecutor::check(const NNGraph& graph, const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
@@ -176,12 +179,6 @@ GraphLayout& GraphExecutor::layoutFor(const NNGraph& graph, std::span<const Imag
   });
   if (found != layouts_.end()) {
     layouts_.splice(layouts_.begin(), layouts_, found);
-    if (hasCustomPadding_) {  // the user's policy is asked at every encode, and may answer differently
-      GraphLayout asked = layouts_.front();
-      resolveGeometry(asked, *program_, device_, copiesSources_);
-      if (!asked.hasGeometryOf(layouts_.front())) planImages(asked, *program_);
-      layouts_.front() = std::move(asked);
-    }
     return layouts_.front();
   }
   resolveGeometry(key, *program_, device_, copiesSources_);

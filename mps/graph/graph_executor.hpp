@@ -94,7 +94,6 @@ class GraphExecutor : public std::enable_shared_from_this<GraphExecutor> {
 
   std::shared_ptr<mtl::Device> device_;
   std::shared_ptr<GraphProgram> program_;
-  bool hasCustomPadding_ = false;
   bool copiesSources_;              ///< to where commands that the device replays find them each time
   std::list<GraphLayout> layouts_;  ///< the last used first
   struct StateBuffers {

@@ -56,6 +56,55 @@ void setSourceOffsets(ImageKernel& kernel, const std::vector<Offset>& offsets) {
     for (std::size_t i = 0; i < offsets.size(); ++i) multiary->setOffset(offsets[i], i);
 }
 
+/// What geometryOf returns.
+struct KernelGeometry {
+  struct Source {
+    Offset offset;
+    std::size_t featureChannelOffset = 0;
+    std::size_t featureChannelMaxCount = 0;
+    ImageEdgeMode edgeMode = ImageEdgeMode::Zero;
+  };
+  std::vector<Source> sources;
+  Offset placement;
+  mtl::Region clipRect;
+  std::size_t destinationFeatureChannelOffset = 0;
+};
+
+void setGeometry(ImageKernel& kernel, const std::any& given) {
+  const auto& geometry = std::any_cast<const KernelGeometry&>(given);
+  const KernelGeometry::Source& first = geometry.sources[0];
+  kernel.setDestinationFeatureChannelOffset(geometry.destinationFeatureChannelOffset);
+  if (auto* unary = dynamic_cast<CNNKernel*>(&kernel)) {
+    unary->setPlacement(geometry.placement);
+    unary->setOffset(first.offset);
+    unary->setClipRect(geometry.clipRect);
+    unary->setSourceFeatureChannelOffset(first.featureChannelOffset);
+    unary->setSourceFeatureChannelMaxCount(first.featureChannelMaxCount);
+    unary->setEdgeMode(first.edgeMode);
+  }
+  if (auto* binary = dynamic_cast<CNNBinaryKernel*>(&kernel)) {
+    const KernelGeometry::Source& second = geometry.sources[1];
+    binary->setClipRect(geometry.clipRect);
+    binary->setPrimaryOffset(first.offset);
+    binary->setPrimarySourceFeatureChannelOffset(first.featureChannelOffset);
+    binary->setPrimarySourceFeatureChannelMaxCount(first.featureChannelMaxCount);
+    binary->setPrimaryEdgeMode(first.edgeMode);
+    binary->setSecondaryOffset(second.offset);
+    binary->setSecondarySourceFeatureChannelOffset(second.featureChannelOffset);
+    binary->setSecondarySourceFeatureChannelMaxCount(second.featureChannelMaxCount);
+    binary->setSecondaryEdgeMode(second.edgeMode);
+  }
+  if (auto* multiary = dynamic_cast<CNNMultiaryKernel*>(&kernel)) {
+    multiary->setClipRect(geometry.clipRect);
+    for (std::size_t i = 0; i < geometry.sources.size(); ++i) {
+      multiary->setOffset(geometry.sources[i].offset, i);
+      multiary->setSourceFeatureChannelOffset(geometry.sources[i].featureChannelOffset, i);
+      multiary->setSourceFeatureChannelMaxCount(geometry.sources[i].featureChannelMaxCount, i);
+      multiary->setEdgeMode(geometry.sources[i].edgeMode, i);
+    }
+  }
+}
+
 ImageDescriptor sizeResult(GraphLayout& layout, const GraphProgram& program,
                            const std::shared_ptr<mtl::Device>& device, StepIndex index) {
   const ProgramStep& step = program.steps[index];
@@ -66,6 +115,8 @@ ImageDescriptor sizeResult(GraphLayout& layout, const GraphProgram& program,
     return images;
   };
   ImageKernel& kernel = kernelOf(step);
+  const bool isCustom = step.geometryBeforePolicy.has_value();
+  if (isCustom) setGeometry(kernel, step.geometryBeforePolicy);
   if (auto* unary = dynamic_cast<CNNKernel*>(&kernel)) {
     if (const StepIndex producer = program.images[step.sources[0]].producer; producer != nowhere)
       checkConcatenation(step, program.steps[producer], layout.images[step.sources[0]]);
@@ -77,10 +128,10 @@ ImageDescriptor sizeResult(GraphLayout& layout, const GraphProgram& program,
       size = transpose->sizeDestination(source, layout.images[program.steps[undone].sources[0]],
                                         layout.placements[undone]);
     } else {
-      size = hasCustomPadding(*unary) ? unary->destinationImageDescriptor(standIns())
-                                      : unary->sizeDestination(source);
+      size = isCustom ? unary->destinationImageDescriptor(standIns()) : unary->sizeDestination(source);
     }
     layout.placements[index] = unary->placement();
+    if (isCustom) layout.geometries[index] = geometryOf(kernel);
     return size;
   }
   if (const auto* gradient = dynamic_cast<const CNNGradientKernel*>(&kernel)) {
@@ -90,10 +141,36 @@ ImageDescriptor sizeResult(GraphLayout& layout, const GraphProgram& program,
   }
   const ImageDescriptor size = kernel.destinationImageDescriptor(standIns());
   layout.sourceOffsets[index] = sourceOffsetsOf(kernel);
+  if (isCustom) layout.geometries[index] = geometryOf(kernel);
   return size;
 }
 
 }  // namespace
+
+std::any geometryOf(const ImageKernel& kernel) {
+  KernelGeometry geometry;
+  geometry.placement = kernel.placement();
+  geometry.destinationFeatureChannelOffset = kernel.destinationFeatureChannelOffset();
+  if (const auto* unary = dynamic_cast<const CNNKernel*>(&kernel)) {
+    geometry.clipRect = unary->clipRect();
+    geometry.sources = {{unary->offset(), unary->sourceFeatureChannelOffset(),
+                         unary->sourceFeatureChannelMaxCount(), unary->edgeMode()}};
+  }
+  if (const auto* binary = dynamic_cast<const CNNBinaryKernel*>(&kernel)) {
+    geometry.clipRect = binary->clipRect();
+    geometry.sources = {{binary->primaryOffset(), binary->primarySourceFeatureChannelOffset(),
+                         binary->primarySourceFeatureChannelMaxCount(), binary->primaryEdgeMode()},
+                        {binary->secondaryOffset(), binary->secondarySourceFeatureChannelOffset(),
+                         binary->secondarySourceFeatureChannelMaxCount(), binary->secondaryEdgeMode()}};
+  }
+  if (const auto* multiary = dynamic_cast<const CNNMultiaryKernel*>(&kernel)) {
+    geometry.clipRect = multiary->clipRect();
+    for (std::size_t i = 0; i < multiary->sourceCount(); ++i)
+      geometry.sources.push_back({multiary->offset(i), multiary->sourceFeatureChannelOffset(i),
+                                  multiary->sourceFeatureChannelMaxCount(i), multiary->edgeMode(i)});
+  }
+  return geometry;
+}
 
 bool hasCustomPadding(const ImageKernel& kernel) {
   return (kernel.padding()->paddingMethod() & NNPaddingMethod::Custom) == NNPaddingMethod::Custom;
@@ -109,6 +186,7 @@ void resolveGeometry(GraphLayout& layout, const GraphProgram& program,
   layout.images.assign(program.images.size(), {});
   layout.placements.assign(program.steps.size(), {});
   layout.sourceOffsets.assign(program.steps.size(), {});
+  layout.geometries.assign(program.steps.size(), {});
   for (std::size_t i = 0; i < program.sourceImages.size(); ++i) {
     ImageDescriptor& image = layout.images[program.sourceImages[i]];
     image = layout.sources[i];
@@ -135,6 +213,7 @@ void resolveGeometry(GraphLayout& layout, const GraphProgram& program,
 }
 
 void placeSources(const GraphLayout& layout, StepIndex index, ImageKernel& kernel) {
+  if (layout.geometries[index].has_value()) return setGeometry(kernel, layout.geometries[index]);
   kernel.setPlacement(layout.placements[index]);
   if (!layout.sourceOffsets[index].empty()) setSourceOffsets(kernel, layout.sourceOffsets[index]);
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <any>
 #include <cstddef>
 #include <memory>
 #include <vector>
@@ -28,6 +29,8 @@ struct GraphLayout {
   std::vector<Offset> placements;       ///< CNNKernel::placement of every step with a unary kernel
   /// Of every step with several sources that is no gradient: where it reads each of them.
   std::vector<std::vector<Offset>> sourceOffsets;
+  /// geometryOf the kernel of every step that the user's own policy sizes; else nothing.
+  std::vector<std::any> geometries;
   ImageReuse reuse;
   MemoryPlan plan;
   std::vector<std::size_t> requestOf;  ///< image to request, nowhere when it is not planned
@@ -39,14 +42,9 @@ struct GraphLayout {
     std::vector<ImageBatch> images;
   };
   std::vector<Bound> bound;
-
-  /// Whether the images have the same sizes, and the kernels read them at the same places.
-  [[nodiscard]] bool hasGeometryOf(const GraphLayout& other) const {
-    return images == other.images && placements == other.placements && sourceOffsets == other.sourceOffsets;
-  }
 };
 
-/// Sizes all images, and asks kernels where their windows begin.
+/// Sizes all images, and asks kernels where their windows begin. Policies of the user's own find each kernel as it was made.
 /// @param copiesSources steps read copies of the graph's sources, which may have another format
 void resolveGeometry(GraphLayout& layout, const GraphProgram& program,
                      const std::shared_ptr<mtl::Device>& device, bool copiesSources);
@@ -59,10 +57,13 @@ void placeSources(const GraphLayout& layout, StepIndex index, ImageKernel& kerne
 /// @pre resolveGeometry()
 void planImages(GraphLayout& layout, const GraphProgram& program);
 
+/// What the user's padding policy may change: offsets, clip rectangle, edge modes, ranges of channels.
+std::any geometryOf(const ImageKernel& kernel);
+
 /// @throws Error when a graph cannot run the step
 ImageKernel& kernelOf(const ProgramStep& step);
 
-/// Whether the user's own policy sizes the kernel's result: it is asked at every encode.
+/// Whether the user's own policy sizes the kernel's result: it is asked once for each layout.
 bool hasCustomPadding(const ImageKernel& kernel);
 
 }  // namespace mps::detail

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <any>
 #include <cstddef>
 #include <memory>
 #include <optional>
@@ -66,6 +67,8 @@ struct ProgramStep {
   std::shared_ptr<LayerUpdate>
       update;         ///< of a gradient step of a layer that trains; those of one state share it
   std::string fused;  ///< what was fused into it, for debugDescription
+  /// geometryOf a kernel with a padding policy of the user's own, as it was before that was ever asked.
+  std::any geometryBeforePolicy = {};
 };
 
 struct GraphProgram {

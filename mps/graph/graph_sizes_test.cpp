@@ -10,14 +10,15 @@
 #include "mps/concatenation/concatenation_node.hpp"
 #include "mps/core/cnn_binary_kernel.hpp"
 #include "mps/core/cnn_kernel.hpp"
+#include "mps/core/cnn_multiary_kernel.hpp"
 #include "mps/core/test_images.hpp"
 #include "mps/graph/nn_graph.hpp"
 #include "mps/neuron/neuron_node.hpp"
 #include "mps/pooling/pooling_node.hpp"
 #include "mps/upsampling/upsampling_node.hpp"
 
-/// One graph for images of several sizes, and for a padding policy that changes its mind: each encode computes what a
-/// new graph would.
+/// One graph for images of several sizes, and for padding policies of the user's own: each encode computes what a new graph
+/// would.
 namespace mps::graph_sizes_test {
 namespace {
 
@@ -28,27 +29,41 @@ using testing::Values;
 
 using Node = std::shared_ptr<NNImageNode>;
 
-/// Moves the first source to the left of where the built-in rule puts it.
+/// Moves the first source, of images of the wanted width alone, and repeats its edge there; several are cut.
 class MovingPadding final : public NNPadding {
  public:
+  explicit MovingPadding(std::size_t width) : width_(width) {}
   [[nodiscard]] NNPaddingMethod paddingMethod() const override {
     return NNPaddingMethod::SizeSame | NNPaddingMethod::Custom;
   }
-  ImageDescriptor destinationImageDescriptor(std::span<const std::shared_ptr<Image>>,
+  ImageDescriptor destinationImageDescriptor(std::span<const std::shared_ptr<Image>> sourceImages,
                                              std::span<const std::shared_ptr<State>>, Kernel& kernel,
                                              const ImageDescriptor& suggestedDescriptor) override {
-    if (auto* unary = dynamic_cast<CNNKernel*>(&kernel)) unary->setOffset(moved(unary->offset()));
-    if (auto* binary = dynamic_cast<CNNBinaryKernel*>(&kernel))
+    ++calls;
+    if (sourceImages[0]->width() != width_) return suggestedDescriptor;
+    if (auto* unary = dynamic_cast<CNNKernel*>(&kernel)) {
+      unary->setOffset(moved(unary->offset()));
+      unary->setEdgeMode(ImageEdgeMode::Clamp);
+    }
+    if (auto* binary = dynamic_cast<CNNBinaryKernel*>(&kernel)) {
       binary->setPrimaryOffset(moved(binary->primaryOffset()));
-    return suggestedDescriptor;
+      binary->setPrimaryEdgeMode(ImageEdgeMode::Clamp);
+    }
+    ImageDescriptor result = suggestedDescriptor;
+    if (auto* multiary = dynamic_cast<CNNMultiaryKernel*>(&kernel)) {  // these read no edges
+      multiary->setOffset({1, 0, 0}, 0);
+      result.setWidth(width_ - 1);
+    }
+    return result;
   }
-  std::int64_t pixels = 0;
+  int calls = 0;
 
  private:
-  [[nodiscard]] Offset moved(Offset offset) const {
-    offset.x += pixels;
+  static Offset moved(Offset offset) {
+    offset.x -= 1;
     return offset;
   }
+  std::size_t width_;
 };
 
 class GraphSizes : public testing::DeviceTest {
@@ -104,41 +119,65 @@ TEST_F(GraphSizes, ThatAConcatenationRefusesDoNotSpoilThoseThatItTakes) {
   EXPECT_EQ(encode(*graph, {4, 4, 4}), expected);
 }
 
-/// Pixels 1, 2, ... of a square, each row moved one to the right.
+/// Pixels 1, 2, ... of a square, each row moved one to the right, its first pixel repeated.
 Values movedRight(std::size_t side) {
-  Values values(side * side);
-  for (std::size_t i = 0; i < values.size(); ++i) values[i] = i % side == 0 ? 0 : static_cast<float>(i);
+  Values values = counted(side * side);
+  for (std::size_t i = side * side; i-- > 0;)
+    if (i % side != 0) values[i] = values[i - 1];
   return values;
 }
 
-TEST_F(GraphSizes, APolicyMayMoveASourceFromOneEncodeToTheNext) {
-  const auto padding = std::make_shared<MovingPadding>();
+/// Once for each set of sizes, in any order; what it did to the kernel for one set does not count for the others.
+TEST_F(GraphSizes, APolicyIsAskedOnceForEachSetOfSizes) {
+  const auto padding = std::make_shared<MovingPadding>(9);
   const auto first = CNNNeuronLinearNode::create(NNImageNode::create(), 1.0F, 0.0F);
   const auto moving = CNNNeuronLinearNode::create(first->resultImage(), 1.0F, 0.0F);
   moving->setPaddingPolicy(padding);
   const auto last = CNNNeuronLinearNode::create(moving->resultImage(), 1.0F, 0.0F);
   const auto graph = NNGraph::create(device_, last->resultImage());
-  EXPECT_EQ(encode(*graph, {9}), counted(81));
-  padding->pixels = -1;
-  EXPECT_EQ(encode(*graph, {9}), movedRight(9));
-  padding->pixels = 0;
-  EXPECT_EQ(encode(*graph, {9}), counted(81));
+  for (int times = 0; times < 3; ++times) {
+    EXPECT_EQ(encode(*graph, {9}), movedRight(9));
+    EXPECT_EQ(padding->calls, times == 0 ? 1 : 2);
+    EXPECT_EQ(encode(*graph, {8}), counted(64)) << "the edge mode of width 9 is not that of width 8";
+    EXPECT_EQ(padding->calls, 2);
+  }
+  const auto another = NNGraph::create(device_, last->resultImage());
+  EXPECT_EQ(encode(*another, {9}), movedRight(9));
+  EXPECT_EQ(padding->calls, 3) << "a new graph asks";
 }
 
-TEST_F(GraphSizes, APolicyMayMoveTheFirstOfTwoSourcesFromOneEncodeToTheNext) {
-  const auto padding = std::make_shared<MovingPadding>();
+TEST_F(GraphSizes, APolicyOfSeveralSourcesIsAskedOnceForEachSetOfSizes) {
+  const auto padding = std::make_shared<MovingPadding>(9);
   const auto first = CNNNeuronLinearNode::create(NNImageNode::create(), 1.0F, 0.0F);
   const auto moving = NNSubtractionNode::create(first->resultImage(), NNImageNode::create());
   moving->setPaddingPolicy(padding);
   const auto last = CNNNeuronLinearNode::create(moving->resultImage(), 1.0F, 0.0F);
   const auto graph = NNGraph::create(device_, last->resultImage());
-  EXPECT_EQ(encode(*graph, {9, 9}), Values(81));
-  padding->pixels = -1;
   Values expected = movedRight(9);
   for (std::size_t i = 0; i < expected.size(); ++i) expected[i] -= static_cast<float>(i + 1);
-  EXPECT_EQ(encode(*graph, {9, 9}), expected);
-  padding->pixels = 0;
-  EXPECT_EQ(encode(*graph, {9, 9}), Values(81));
+  for (int times = 0; times < 2; ++times) {
+    EXPECT_EQ(encode(*graph, {9, 9}), expected);
+    EXPECT_EQ(encode(*graph, {8, 8}), Values(64));
+    EXPECT_EQ(padding->calls, 2);
+  }
+}
+
+TEST_F(GraphSizes, APolicyOfAnyNumberOfSourcesIsAskedOnceForEachSetOfSizes) {
+  const auto padding = std::make_shared<MovingPadding>(9);
+  const auto joined = NNConcatenationNode::create({NNImageNode::create(), NNImageNode::create()});
+  joined->setChannelAlignment(1);
+  joined->setPaddingPolicy(padding);
+  const auto graph = NNGraph::create(device_, joined->resultImage());
+  Values expected;
+  for (std::size_t y = 0; y < 9; ++y)
+    for (std::size_t x = 0; x < 8; ++x)
+      for (const std::size_t pixel : {9 * y + x + 1, 9 * y + x})
+        expected.push_back(static_cast<float>(pixel + 1));
+  for (int times = 0; times < 2; ++times) {
+    EXPECT_EQ(encode(*graph, {9, 9}), expected);
+    EXPECT_EQ(encode(*graph, {8, 8}).size(), 128U);
+    EXPECT_EQ(padding->calls, 2);
+  }
 }
 
 }  // namespace

@@ -98,6 +98,21 @@ TEST(LossGraph, AForwardLossTrainsToTheBitsOfALoss) {
   EXPECT_EQ(test::weightsOf(*same.second), test::weightsOf(*usual.second));
 }
 
+TEST(LossGraph, D28AClassIndexOutOfRangeFailsTheStepThatReadsIt) {
+  const SmallNetwork net = network();
+  net.loss->setLabel("crossEntropy");
+  const auto graph = net.trainingGraph(device());
+  const auto labels = test::labels(device(), 0);
+  CNNLossLabels::writeClassIndices(labels, std::vector<std::uint32_t>{0, 1, 2, 3, 0});
+  const auto commandBuffer = device()->newCommandQueue()->commandBuffer();
+  graph->encodeBatch(commandBuffer, {test::pictures(device(), 0)}, {labels});
+  commandBuffer->commit();
+  EXPECT_TRUE(names(errorOf([&] { commandBuffer->throwIfFailed(); }),
+                    {"CNNLoss \"crossEntropy\"", "labels", "image 3", "class index 3", "less than 3"}));
+  EXPECT_TRUE(names(errorOf([&] { valuesOf(*CNNLossLabels::lossImages(labels)[0]); }), {"class index 3"}));
+  EXPECT_EQ(errorOf([&] { test::train(*network().trainingGraph(device()), device(), 1); }), "");
+}
+
 /// Section 11.7: f = L1 L2 gives each loss gradient the other loss.
 TEST(LossGraph, TheProductOfTwoLossesIsDifferentiatedExactly) {
   const auto y = NNImageNode::create(), t = NNImageNode::create();

@@ -49,6 +49,11 @@ enum class GraphPart {
 /// sources, as each layer's training style says. The nodes may be let go or changed afterwards; the graph does not
 /// see it.
 ///
+/// A padding policy of your own is asked once for each set of source sizes (batch size and formats included), at the first
+/// encode of such sources; the eight sets used last are kept. It finds the kernel as it was made. What it returns, and what
+/// it sets of offsets, clip rectangle, edge modes and channel ranges, holds for all encodes of that set. A policy that is to
+/// answer anew for the same sizes needs a new graph.
+///
 /// No weights change between their first and their last use in an encode: a data source is asked for an update behind
 /// the last gradient node of its layer and, where its weights live on the device, behind all layers of the graph that
 /// use the same ones. A layer with several gradient nodes (several losses on one trunk) is updated once, with the sum

@@ -108,6 +108,83 @@ TEST(Usage, Behaviour01OneAdamOverTenLayersCountsTenPerIteration) {
   }
 }
 
+/// y = w x without a bias, with states made from the descriptor, as public programs make them.
+class UnbiasedSource : public ArraySource {
+ public:
+  UnbiasedSource() : ArraySource(onePixel(1, 1), {2}) {}
+  std::shared_ptr<CNNConvolutionWeightsAndBiasesState> update(
+      const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+      const std::shared_ptr<CNNConvolutionGradientState>& gradientState,
+      const std::shared_ptr<CNNConvolutionWeightsAndBiasesState>& sourceState) override {
+    if (!live) {
+      EXPECT_EQ(sourceState->biases(), nullptr);
+    }
+    EXPECT_FALSE(gradientState->hasBiases());
+    // The first update reads what the kernel has, later ones go on in place.
+    const auto& before = updates++ == 0 ? sourceState : state;
+    adam_->encode(commandBuffer, gradientState, before, {zero(), zero()}, {zero(), zero()}, state);
+    return state;
+  }
+  bool update(const std::shared_ptr<CNNConvolutionGradientState>& gradientState,
+              const std::shared_ptr<CNNConvolutionWeightsAndBiasesState>& sourceState) override {
+    const auto queue = device()->newCommandQueue();
+    const auto commandBuffer = queue->commandBuffer();
+    update(commandBuffer, gradientState, sourceState);
+    commandBuffer->commit();
+    commandBuffer->throwIfFailed();
+    setWeights({state->weights()->contentsAs<float>()[0]});
+    return true;
+  }
+  std::shared_ptr<CNNConvolutionWeightsAndBiasesState> state =
+      CNNConvolutionWeightsAndBiasesState::create(device(), shape);
+  int updates = 0;
+
+ private:
+  static std::shared_ptr<Vector> zero() {
+    return Vector::create(device(), VectorDescriptor::vectorDescriptor(1, DataType::Float32));
+  }
+  std::shared_ptr<NNOptimizerAdam> adam_ = NNOptimizerAdam::create(device(), 0.25F);
+};
+
+TEST(Usage, D26ALayerWithoutBiasesHasNoneForGood) {
+  for (const auto style : {NNTrainingStyle::UpdateDeviceGPU, NNTrainingStyle::UpdateDeviceCPU})
+    for (const bool isLive : {false, true}) {
+      const auto source = std::make_shared<UnbiasedSource>();
+      if (isLive) {
+        source->live = source->state;
+        source->state->weights()->contentsAs<float>()[0] = 2;
+      }
+      const auto convolution = CNNConvolutionNode::create(NNImageNode::create(), source);
+      convolution->setTrainingStyle(style);
+      const auto lossNode =
+          CNNLossNode::create(convolution->resultImage(), loss(CNNLossType::MeanSquaredError));
+      const auto graph =
+          NNGraph::create(device(), lossNode->trainingGraph(nullptr, nullptr).at(0)->resultImage(), false);
+      // x = 0: the gradient of a bias would be -6, that of the weight is 0. Then x = 1.
+      for (const float x : {0.0F, 0.0F, 1.0F})
+        run(*graph, image(sizeOf(1, 1, 1), {x}), labels(sizeOf(1, 1, 1), {3}));
+      EXPECT_EQ(source->updates, 3);
+      EXPECT_EQ(valuesOf(source->state->biases()), Values{0}) << "unused memory";
+      EXPECT_NE(source->state->weights()->contentsAs<float>()[0], 2) << "the weight is trained";
+      const auto zero = labels(sizeOf(1, 1, 1), {0});
+      run(*graph, image(sizeOf(1, 1, 1), {0}), zero);
+      EXPECT_EQ(valuesOf(*zero->lossImage()), Values{0}) << "w 0";
+    }
+}
+
+TEST(Usage, D29AConvolutionInAGraphReadsAllChannelsOfItsSource) {
+  const auto node =
+      CNNConvolutionNode::create(NNImageNode::create(), ArraySource::create(onePixel(1, 1), {2}));
+  node->setLabel("conv1");
+  const auto graph = NNGraph::create(device(), node->resultImage());
+  EXPECT_TRUE(testing::names(errorOf([&] {
+                               run(*graph, image(sizeOf(1, 1, 3), {1, 2, 3}));
+                             }),
+                             {"CNNConvolution \"conv1\"", "sourceImage", "3 feature channels", "expected 1",
+                              "inputFeatureChannels"}));
+  EXPECT_EQ(valuesOf(*run(*graph, image(sizeOf(1, 1, 1), {4}))), Values{8});
+}
+
 /// What programs do with read counts when they freeze a layer: lower them themselves, or raise them first.
 class CountingSource : public ArraySource {
  public:
