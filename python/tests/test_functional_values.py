@@ -8,6 +8,41 @@ import pytest
 import unmetal
 import unmetal.nn.functional as F
 
+inf, nan = np.float32(np.inf), np.float32(np.nan)
+
+
+def image(*numbers):
+    return np.array(numbers, np.float32).reshape(1, 1, -1, 1)
+
+
+def test_infinities_pass_through_arithmetic():
+    x = image(inf, -inf, inf, -inf, 1, -1, 0, nan, 3e38)
+    y = image(1, 1, -inf, 0, 0, 0, 0, 1, 3e38)
+    with np.errstate(all="ignore"):
+        for name, exact in (("add", np.add), ("sub", np.subtract), ("mul", np.multiply), ("div", np.divide)):
+            assert np.array_equal(getattr(F, name)(x, y), exact(x, y), equal_nan=True), name
+
+
+def test_gradients_of_infinite_results():
+    one, zero, g = image(1), image(0), image(1)
+    assert F.add_backward(g, image(inf), one)[0] == 1 and F.sub_backward(g, one, image(inf))[1] == -1
+    dx, dy = F.div_backward(g, one, zero)
+    assert dx == inf and dy == -inf
+
+
+def test_infinities_pass_through_functions():
+    x = np.array([[inf, -inf, 1, -1]], np.float32)
+    for name, expected in (("relu", [inf, 0, 1, 0]), ("leaky_relu", [inf, -inf, 1, -0.01]), ("hardtanh", [1, -1, 1, -1]),
+                           ("relu6", [6, 0, 1, 0]), ("elu", [inf, -1, 1, np.expm1(-1)])):
+        assert np.allclose(getattr(F, name)(x), expected, atol=0, rtol=1e-6), name
+    assert F.silu(x)[0, 0] == inf and F.hardswish(x)[0, 0] == inf and F.mish(x)[0, 0] == inf
+    images = x.reshape(1, 2, 2, 1)
+    assert F.max_pool2d(images, 2) == inf and np.isnan(F.avg_pool2d(images, 2)) and F.avg_pool2d(images[:, :1], 1)[0, 0, 0, 0] == inf
+    assert np.array_equal(F.adaptive_avg_pool2d(np.array([inf, 1, 2], np.float32).reshape(1, 1, 3, 1), (1, 2)).ravel(), [inf, 1.5])
+    assert np.array_equal(F.cat([images, images])[..., 0], images[..., 0])
+    assert np.array_equal(F.nll_loss(np.array([[-inf, -1]], np.float32), np.array([1])), 1)
+
+
 def statistics():
     return np.arange(3, dtype=np.float32), np.arange(3, dtype=np.float32) + 1
 
