@@ -296,9 +296,14 @@ class CNNArithmeticGradient : public CNNGradientKernel {
   void encodeCall(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const ImageBatch& primary,
                   const ImageBatch& secondary, const StateBatch& destinationStates,
                   const ImageBatch& destinations) override;
+  [[nodiscard]] std::size_t scratchBytes(const ImageBatch& primary, const ImageBatch& secondary,
+                                         const StateBatch& states, const ImageBatch& destinations) override;
 
  private:
   [[nodiscard]] detail::PreparedCall prepareAxes(detail::ArithmeticGradientAxes& axes) const;
+  /// Of an encode without a state: selects what the operands hold of the call; nothing where the destination is empty.
+  [[nodiscard]] std::optional<detail::PreparedCall> prepareWithoutState(
+      detail::BatchOperand& gradient, detail::BatchOperand& source, detail::BatchOperand& destination) const;
 
   detail::ArithmeticOperation operation_;
   bool isSecondarySourceFilter_;

@@ -286,13 +286,8 @@ std::vector<detail::PreparedCall> CNNArithmeticGradient::prepareGradient(const G
   return {std::move(prepared)};
 }
 
-void CNNArithmeticGradient::encodeCall(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-                                       const ImageBatch& primary, const ImageBatch& secondary,
-                                       const StateBatch& /*destinationStates*/,
-                                       const ImageBatch& destinations) {
-  BatchOperand gradient(primary);
-  BatchOperand source(secondary);
-  BatchOperand destination(destinations, true);
+std::optional<detail::PreparedCall> CNNArithmeticGradient::prepareWithoutState(
+    BatchOperand& gradient, BatchOperand& source, BatchOperand& destination) const {
   const auto select = [&](BatchOperand& operand, const char* argument, std::size_t first, std::size_t most) {
     const auto channels = static_cast<std::size_t>(operand.shape().channels);
     if (first >= channels)
@@ -313,7 +308,7 @@ void CNNArithmeticGradient::encodeCall(const std::shared_ptr<mtl::CommandBuffer>
   detail::selectImages(*this, images, destination, clip);
   destination.selectRegion(asSigned(clip.origin.x), asSigned(clip.origin.y), asSigned(clip.size.width),
                            asSigned(clip.size.height));
-  if (destination.shape().elements() == 0) return;
+  if (destination.shape().elements() == 0) return std::nullopt;
 
   ArithmeticGradientAxes axes;
   axes.gradient = gradient.shape();
@@ -338,8 +333,29 @@ void CNNArithmeticGradient::encodeCall(const std::shared_ptr<mtl::CommandBuffer>
   axes.y = axis(primaryOffset().y, axes.gradient.height,
                 {secondaryOffset().y, asSigned(secondaryStrideInPixelsY()), axes.source.height}, whole.height,
                 axes.destination.height);
-  detail::recordCall(*commandBuffer, *this, prepareAxes(axes),
-                     {&source, nullptr, &gradient, &destination, nullptr, 0});
+  return prepareAxes(axes);
+}
+
+void CNNArithmeticGradient::encodeCall(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                       const ImageBatch& primary, const ImageBatch& secondary,
+                                       const StateBatch& /*destinationStates*/,
+                                       const ImageBatch& destinations) {
+  BatchOperand gradient(primary);
+  BatchOperand source(secondary);
+  BatchOperand destination(destinations, true);
+  if (const auto prepared = prepareWithoutState(gradient, source, destination))
+    detail::recordCall(*commandBuffer, *this, *prepared,
+                       {&source, nullptr, &gradient, &destination, nullptr, 0});
+}
+
+std::size_t CNNArithmeticGradient::scratchBytes(const ImageBatch& primary, const ImageBatch& secondary,
+                                                const StateBatch& states, const ImageBatch& destinations) {
+  if (!states.empty()) return CNNGradientKernel::scratchBytes(primary, secondary, states, destinations);
+  BatchOperand gradient(primary);
+  BatchOperand source(secondary);
+  BatchOperand destination(destinations, true);
+  const auto prepared = prepareWithoutState(gradient, source, destination);
+  return prepared ? prepared->plan.plan->scratchBytes() : 0;
 }
 
 CNNAddGradient::CNNAddGradient(const std::shared_ptr<mtl::Device>& device, bool isSecondarySourceFilter)

@@ -6,11 +6,19 @@
 namespace mps {
 namespace {
 
-std::vector<std::shared_ptr<NNImageNode>> twoImages(ArrayRef<std::shared_ptr<NNImageNode>> images,
-                                                    const char* argument) {
+std::vector<std::shared_ptr<NNImageNode>> twoImages(ArrayRef<std::shared_ptr<NNImageNode>> images) {
   if (images.size() != 2)
-    throw Error("NNBinaryArithmeticNode", argument, std::to_string(images.size()) + " images", "exactly 2");
+    throw Error("NNBinaryArithmeticNode", "sources", std::to_string(images.size()) + " images", "exactly 2");
   return {images.begin(), images.end()};
+}
+
+/// One of the two images of a gradient. Checked for each: the order in which arguments are evaluated is open.
+std::shared_ptr<NNImageNode> imageOf(std::span<const std::shared_ptr<NNImageNode>> gradientImages,
+                                     std::size_t index) {
+  if (gradientImages.size() != 2)
+    throw Error("NNArithmeticGradientNode", "gradientImages",
+                std::to_string(gradientImages.size()) + " images", "exactly 2");
+  return gradientImages[index];
 }
 
 std::shared_ptr<NNStateNode> stateOf(const std::shared_ptr<NNFilterNode>& forwardFilter) {
@@ -27,7 +35,7 @@ NNBinaryArithmeticNode::NNBinaryArithmeticNode(std::shared_ptr<NNImageNode> left
 }
 
 NNBinaryArithmeticNode::NNBinaryArithmeticNode(ArrayRef<std::shared_ptr<NNImageNode>> sources)
-    : NNFilterNode(twoImages(sources, "sources")) {
+    : NNFilterNode(twoImages(sources)) {
   addResultState(std::make_unique<NNArithmeticGradientStateNode>());
 }
 
@@ -161,11 +169,11 @@ NNArithmeticGradientNode::NNArithmeticGradientNode(std::shared_ptr<NNImageNode> 
     : NNGradientFilterNode(std::move(sourceGradient), std::move(sourceImage), std::move(gradientState)),
       isSecondarySourceFilter_(isSecondarySourceFilter) {}
 
-NNArithmeticGradientNode::NNArithmeticGradientNode(ArrayRef<std::shared_ptr<NNImageNode>> gradientImages,
-                                                   const std::shared_ptr<NNFilterNode>& forwardFilter,
-                                                   bool isSecondarySourceFilter)
-    : NNArithmeticGradientNode(twoImages(gradientImages, "gradientImages")[0], gradientImages[1],
-                               stateOf(forwardFilter), isSecondarySourceFilter) {}
+NNArithmeticGradientNode::NNArithmeticGradientNode(
+    ArrayRef<std::shared_ptr<NNImageNode>> gradientImages,
+    const std::shared_ptr<NNFilterNode>& forwardFilter, bool isSecondarySourceFilter)
+    : NNArithmeticGradientNode(imageOf(gradientImages, 0), imageOf(gradientImages, 1), stateOf(forwardFilter),
+                               isSecondarySourceFilter) {}
 
 std::shared_ptr<Kernel> NNArithmeticGradientNode::configured(
     const std::shared_ptr<CNNArithmeticGradient>& kernel) const {

@@ -366,6 +366,28 @@ TEST_F(Arithmetic, EncodesWithoutAStateSumWhereTheDestinationIsOne) {
 }
 
 /// spec/02 Q24: an image one pixel wide is a sum, a clip rectangle of that width is not.
+/// The state of the arithmetic gradients holds no pixels, so a question without one has an answer, but for y of x / y.
+TEST_F(Arithmetic, GradientsHaveASizeWithoutAState) {
+  const auto x = image(2, 2, 3, Values(12, 1));
+  const ImageBatch batch{x, image(2, 2, 3, Values(12, 2))};
+  const auto small = image(1, 1, 3, {1, 2, 3});
+  const auto sizes = [&](const std::shared_ptr<CNNArithmeticGradient>& gradient) {
+    EXPECT_EQ(gradient->encodingStorageSize(x, x),
+              gradient->batchEncodingStorageSize(ImageBatch{x}, ImageBatch{x}));
+    EXPECT_NO_THROW((void)gradient->batchEncodingStorageSize(batch, batch));
+    EXPECT_NO_THROW((void)gradient->encodingStorageSize(x, x, {}, small)) << "summed";
+    gradient->setDestinationFeatureChannelOffset(4);
+    EXPECT_THROW((void)gradient->encodingStorageSize(x, x, {}, x), Error);
+  };
+  for (const bool isSecondary : {false, true}) {
+    sizes(CNNAddGradient::create(device_, isSecondary));
+    sizes(CNNSubtractGradient::create(device_, isSecondary));
+    sizes(CNNMultiplyGradient::create(device_, isSecondary));
+  }
+  sizes(CNNDivideGradient::create(device_, false));
+  EXPECT_THROW((void)CNNDivideGradient::create(device_, true)->encodingStorageSize(x, x), Error);
+}
+
 TEST_F(Arithmetic, EncodesWithoutAStateDoNotSumIntoAClipRectangle) {
   const auto g = image(4, 1, 1, {1, 10, 100, 1000});
   const auto dx = emptyImage(4, 1, 1);
@@ -519,6 +541,21 @@ TEST_F(Arithmetic, NodesMakeTheGradientNodesOfTheTable) {
   expectNodes(NNDivisionNode::create(left, right), "NNDivisionGradientNode", {right, right}, {2, 3, 2, 3});
   const std::vector<std::shared_ptr<NNImageNode>> one{left};
   EXPECT_THROW(NNAdditionNode::create(one), Error);
+}
+
+TEST_F(Arithmetic, GradientNodesTakeTwoImages) {
+  const auto image = NNImageNode::create();
+  const auto sum = NNAdditionNode::create(image, image);
+  for (const std::size_t count : {0U, 1U, 3U}) {
+    const std::vector<std::shared_ptr<NNImageNode>> images(count, image);
+    EXPECT_THROW(NNAdditionGradientNode::create(images, sum, false), Error) << count;
+    EXPECT_THROW(NNSubtractionGradientNode::create(images, sum, false), Error) << count;
+    EXPECT_THROW(NNMultiplicationGradientNode::create(images, sum, false), Error) << count;
+    EXPECT_THROW(NNDivisionGradientNode::create(images, sum, false), Error) << count;
+  }
+  const std::vector<std::shared_ptr<NNImageNode>> two(2, image);
+  EXPECT_NO_THROW(NNAdditionGradientNode::create(two, sum, false));
+  EXPECT_THROW(NNAdditionGradientNode::create(two, nullptr, false), Error);
 }
 
 }  // namespace

@@ -231,6 +231,20 @@ TEST(Coder, OneDirectionEach) {
   EXPECT_TRUE(names(errorOf([&] { unarchiver.decode("other", value); }), {"other", "missing"}));
 }
 
+TEST(Coder, DecodingByAnArchiverThrows) {
+  const auto expectRefusal = [](const char* name, auto decode) {
+    KeyedArchiver archiver;
+    EXPECT_TRUE(names(errorOf([&] { (void)decode(archiver); }), {name, "encodes"}));
+  };
+  expectRefusal("ImageDescriptor", [](Coder& coder) { return ImageDescriptor::decode(coder); });
+  expectRefusal("MatrixDescriptor", [](Coder& coder) { return MatrixDescriptor::decode(coder); });
+  expectRefusal("VectorDescriptor", [](Coder& coder) { return VectorDescriptor::decode(coder); });
+  expectRefusal("NNDefaultPadding", [](Coder& coder) { return NNDefaultPadding::decode(coder); });
+  expectRefusal("NNNeuronDescriptor", [](Coder& coder) { return NNNeuronDescriptor::decode(coder); });
+  expectRefusal("CNNConvolutionDescriptor",
+                [](Coder& coder) { return CNNConvolutionDescriptor::decode(coder); });
+}
+
 std::string errorOfReading(const Bytes& bytes) {
   return errorOf([&] { KeyedUnarchiver unarchiver(bytes); });
 }

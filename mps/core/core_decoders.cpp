@@ -2,6 +2,7 @@
 
 #include "mps/core/coded_data_sources.hpp"
 #include "mps/core/coder.hpp"
+#include "mps/core/error.hpp"
 #include "mps/core/image.hpp"
 #include "mps/core/image_allocator.hpp"
 #include "mps/core/loss_scale.hpp"
@@ -40,6 +41,11 @@ void addCoreDecoders(Coder& coder) {
   addDataSource<CodedBatchNormalizationDataSource>(coder, "CodedBatchNormalizationDataSource");
   addDataSource<CodedInstanceNormalizationDataSource>(coder, "CodedInstanceNormalizationDataSource");
   addDataSource<CodedGroupNormalizationDataSource>(coder, "CodedGroupNormalizationDataSource");
+}
+
+void checkDecodes(const Coder& coder, std::string_view className) {
+  if (!coder.isDecoding())
+    throw Error(className, "coder", "one that encodes", "one that decodes, such as a KeyedUnarchiver");
 }
 
 }  // namespace mps::detail

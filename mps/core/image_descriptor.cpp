@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "mps/core/coder.hpp"
+#include "mps/core/core_decoders.hpp"
 #include "mps/core/error.hpp"
 
 namespace mps {
@@ -48,6 +49,7 @@ void ImageDescriptor::encode(Coder& coder) const {
 }
 
 ImageDescriptor ImageDescriptor::decode(Coder& coder) {
+  detail::checkDecodes(coder, "ImageDescriptor");
   ImageDescriptor descriptor;
   descriptor.codeFields(coder);
   return descriptor;

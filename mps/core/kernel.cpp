@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "mps/core/coder.hpp"
+#include "mps/core/core_decoders.hpp"
 #include "mps/core/error.hpp"
 
 namespace mps {
@@ -25,6 +26,7 @@ void Kernel::encode(Coder& coder) const {
 }
 
 void Kernel::decodeProperties(Coder& coder) {
+  detail::checkDecodes(coder, className());
   coder.codeClass(className());
   const std::shared_ptr<mtl::Device> outer = coder.device();
   coder.setDevice(device_);

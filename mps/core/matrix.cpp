@@ -2,6 +2,7 @@
 
 #include "mps/core/array_storage.hpp"
 #include "mps/core/coder.hpp"
+#include "mps/core/core_decoders.hpp"
 #include "mps/core/error.hpp"
 
 namespace mps {
@@ -65,6 +66,7 @@ void MatrixDescriptor::encode(Coder& coder) const {
 }
 
 MatrixDescriptor MatrixDescriptor::decode(Coder& coder) {
+  detail::checkDecodes(coder, kMatrixDescriptor);
   MatrixDescriptor descriptor(0, 0, 0, 0, 0, DataType::Float32);
   descriptor.codeFields(coder);
   return descriptor;

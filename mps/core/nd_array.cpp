@@ -6,6 +6,7 @@
 
 #include "mps/core/array_storage.hpp"
 #include "mps/core/coder.hpp"
+#include "mps/core/core_decoders.hpp"
 #include "mps/core/error.hpp"
 #include "mtl/buffer.hpp"
 #include "mtl/memory.hpp"
@@ -57,6 +58,7 @@ void NDArrayDescriptor::encode(Coder& coder) const {
 }
 
 NDArrayDescriptor NDArrayDescriptor::decode(Coder& coder) {
+  detail::checkDecodes(coder, kArrayDescriptor);
   NDArrayDescriptor decoded(DataType::Float32, {});
   decoded.codeFields(coder);
   return descriptor(decoded.dataType_, std::move(decoded.dimensionSizes_));

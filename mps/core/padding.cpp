@@ -3,6 +3,7 @@
 #include "mps/core/cnn_binary_kernel.hpp"
 #include "mps/core/cnn_kernel.hpp"
 #include "mps/core/coder.hpp"
+#include "mps/core/core_decoders.hpp"
 #include "mps/core/error.hpp"
 
 namespace mps {
@@ -78,6 +79,7 @@ void NNDefaultPadding::encode(Coder& coder) const {
 }
 
 std::shared_ptr<NNDefaultPadding> NNDefaultPadding::decode(Coder& coder) {
+  detail::checkDecodes(coder, "NNDefaultPadding");
   auto policy = padding(NNPaddingMethod::AlignCentered);
   coder.codeClass(policy->className());
   coder.codeBits("paddingMethod", policy->method_, definedBits);

@@ -2,6 +2,7 @@
 
 #include "mps/core/array_storage.hpp"
 #include "mps/core/coder.hpp"
+#include "mps/core/core_decoders.hpp"
 #include "mps/core/error.hpp"
 
 namespace mps {
@@ -50,6 +51,7 @@ void VectorDescriptor::encode(Coder& coder) const {
 }
 
 VectorDescriptor VectorDescriptor::decode(Coder& coder) {
+  detail::checkDecodes(coder, kVectorDescriptor);
   VectorDescriptor descriptor(0, 0, 0, DataType::Float32);
   descriptor.codeFields(coder);
   return descriptor;

@@ -311,6 +311,17 @@ TEST_F(KernelCoding, D1AnotherClassThrows) {
   }
 }
 
+/// A coder that encodes would be written to, and properties would be read from a kernel that has none.
+TEST_F(KernelCoding, DecodingByAnArchiverThrows) {
+  for (const CodedKernel& one : everyKernel(device_)) {
+    KeyedArchiver archiver;
+    EXPECT_TRUE(names(errorOf([&] { one.decode(archiver, other_); }),
+                      {one.kernel->className(), "coder", "one that encodes"}));
+    const Bytes bytes = archiver.encodedData();
+    EXPECT_EQ(bytes, KeyedArchiver().encodedData()) << "nothing is written";
+  }
+}
+
 /// A key that is missing, one too many, another version, a value of another type: each in every class.
 TEST_F(KernelCoding, WrongPropertiesThrow) {
   for (const CodedKernel& one : everyKernel(device_)) {

@@ -6,6 +6,7 @@
 
 #include "mps/core/call.hpp"
 #include "mps/core/coder.hpp"
+#include "mps/core/core_decoders.hpp"
 #include "mps/core/error.hpp"
 #include "mps/core/plan_for.hpp"
 #include "mps/loss/loss_call.hpp"
@@ -281,6 +282,7 @@ void CNNYOLOLossDescriptor::encode(Coder& coder) const {
 }
 
 CNNYOLOLossDescriptor CNNYOLOLossDescriptor::decode(Coder& coder) {
+  detail::checkDecodes(coder, "CNNYOLOLossDescriptor");
   auto descriptor = cnnLossDescriptor({}, {}, {}, {}, {}, {}, 0);
   codeDescriptor(coder, descriptor);
   return descriptor;

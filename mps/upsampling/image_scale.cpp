@@ -95,6 +95,12 @@ void ImageScale::describeForward(std::any& family) const {
 }
 
 detail::PreparedCall ImageScale::prepareForward(const detail::ForwardCall& call) const {
+  // The weights of a pixel of the result may be as many as the source has pixels on that axis.
+  constexpr std::int64_t most = std::int64_t{1} << 24U;
+  if (call.source.width > most || call.source.height > most)
+    throw Error(describe(), "sourceImage",
+                std::to_string(call.source.width) + "x" + std::to_string(call.source.height) + " pixels",
+                "at most " + std::to_string(most) + " on each axis");
   std::any manner;
   describeForward(manner);
   return detail::prepareUpsampling(

@@ -44,7 +44,7 @@ class ImageTransformProvider : public SecureCoding {
 /// translate = 0. More than half a pixel outside the source is 0 (edge mode Zero) or the edge pixel (Clamp).
 ///
 /// Of a destination that is given, the pixels in clipRect are written: x counts from clipRect.origin, and offset is added
-/// to t(x). Sources: every format; destinations: float16, float32.
+/// to t(x). Sources: every format, at most 2^24 pixels on each axis; destinations: float16, float32.
 class ImageScale : public CNNKernel {
  public:
   [[nodiscard]] std::size_t outputWidth() const { return outputWidth_; }

@@ -203,6 +203,15 @@ TEST_F(Scale, WrongUseIsNamed) {
   expectRefused({1, 1, 0, -1e10}, "translateY");
 }
 
+/// Weights would be computed for each of its pixels, which takes minutes.
+TEST_F(Scale, ASourceBeyondAllMemoryIsRefused) {
+  const auto huge = Image::create(device_, sizeOf((std::size_t{1} << 32U), 1, 1));
+  const auto error = [&](const auto& made) { return errorOf([&] { made->encode(commands(), huge); }); };
+  EXPECT_TRUE(
+      names(error(kernel<ImageLanczosScale>(1, 1)), {"ImageLanczosScale", "sourceImage", "4294967296x1"}));
+  EXPECT_TRUE(names(error(kernel<ImageBilinearScale>(1, 1)), {"ImageBilinearScale", "sourceImage"}));
+}
+
 TEST_F(Scale, NodesMakeTheirKernels) {
   const auto source = NNImageNode::create();
   const std::vector<std::shared_ptr<NNScaleNode>> nodes{NNLanczosScaleNode::create(source, {7, 5, 1}),
