@@ -1,21 +1,25 @@
 """Trains the net of train_fashion_mnist.py and draws its first filters, the losses and a confusion matrix."""
 
+from __future__ import annotations
+
 import argparse
 import pathlib
 
 import matplotlib
 import numpy as np
+import numpy.typing as npt
 
 matplotlib.use("Agg")  # files, no windows
 
 from matplotlib import pyplot
 
 import train_fashion_mnist as training
+import unmetal
 
 names = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot")
 
 
-def draw_filters(layer, path):
+def draw_filters(layer: unmetal.TrainableConvolution, path: pathlib.Path) -> None:
     """The weights of a layer's channels, all on one scale."""
     with training.queue.command_buffer() as command_buffer:
         layer.synchronize(command_buffer)
@@ -27,14 +31,14 @@ def draw_filters(layer, path):
     figure.savefig(path)
 
 
-def draw_losses(losses, path):
+def draw_losses(losses: list[float], path: pathlib.Path) -> None:
     figure, place = pyplot.subplots()
     place.plot(losses)
     place.set(xlabel="step", ylabel="loss", yscale="log")
     figure.savefig(path)
 
 
-def draw_confusion(found, classes, path):
+def draw_confusion(found: npt.NDArray[np.int64], classes: training.Classes, path: pathlib.Path) -> None:
     """How many pictures of each class (rows) were taken for which one (columns)."""
     counts = np.zeros((10, 10), int)
     np.add.at(counts, (classes, found), 1)
@@ -55,7 +59,8 @@ if __name__ == "__main__":
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     result, layers = training.make_net()
-    losses = list(training.train(result, *training.read("train"), options.steps))
+    pictures, classes = training.read("train")
+    losses = list(training.train(result, pictures, classes, options.steps))
     pictures, classes = training.read("t10k")
     draw_filters(layers[0], options.out / "filters.png")
     draw_losses(losses, options.out / "losses.png")

@@ -50,6 +50,20 @@ Descriptor shape(std::size_t width, std::size_t height, std::size_t inputs, std:
   return Descriptor::cnnConvolutionDescriptor(width, height, inputs, outputs);
 }
 
+/// What is coded says whether it is depth-wise, and holds all that the derived classes have.
+template <class Descriptor>
+Descriptor decodedAs(mps::Coder& coder) {
+  const CNNConvolutionDescriptor decoded = CNNConvolutionDescriptor::decode(coder);
+  constexpr bool depthWise = std::is_same_v<Descriptor, mps::CNNDepthWiseConvolutionDescriptor>;
+  if ((decoded.channelMultiplier() != 0) != depthWise)
+    throw mps::Error(depthWise ? "CNNDepthWiseConvolutionDescriptor" : "CNNSubPixelConvolutionDescriptor",
+                     "coder", decoded.describe(),
+                     depthWise ? "a depth-wise convolution" : "one that is not depth-wise");
+  auto made = shape<Descriptor>(1, 1, 1, 1);
+  static_cast<CNNConvolutionDescriptor&>(made) = decoded;
+  return made;
+}
+
 void bindDescriptors(nb::module_& module) {
   using Descriptor = CNNConvolutionDescriptor;
   nb::class_<Descriptor> descriptor(module, "CNNConvolutionDescriptor",
@@ -111,7 +125,9 @@ void bindDescriptors(nb::module_& module) {
       "input_feature_channels; weights are [out][kernel row][kernel column].")
       .def(nb::new_(&shape<mps::CNNDepthWiseConvolutionDescriptor>), "kernel_width"_a, "kernel_height"_a,
            "input_feature_channels"_a, "output_feature_channels"_a,
-           "Raises Error when input_feature_channels does not divide output_feature_channels.");
+           "Raises Error when input_feature_channels does not divide output_feature_channels.")
+      .def_static("decode", &decodedAs<mps::CNNDepthWiseConvolutionDescriptor>, "coder"_a,
+                  "What encode wrote.");
   using SubPixel = mps::CNNSubPixelConvolutionDescriptor;
   nb::class_<SubPixel, Descriptor> subPixel(
       module, "CNNSubPixelConvolutionDescriptor",
@@ -119,8 +135,10 @@ void bindDescriptors(nb::module_& module) {
       "C = output_feature_channels / r^2:\n\n"
       "    result[y][x][c] = convolution[y // r][x // r][C (r (y % r) + x % r) + c]\n\n"
       "For CNNConvolution alone, and forward only.");
-  subPixel.def(nb::new_(&shape<SubPixel>), "kernel_width"_a, "kernel_height"_a, "input_feature_channels"_a,
-               "output_feature_channels"_a, "sub_pixel_scale_factor is 1 at first.");
+  subPixel
+      .def(nb::new_(&shape<SubPixel>), "kernel_width"_a, "kernel_height"_a, "input_feature_channels"_a,
+           "output_feature_channels"_a, "sub_pixel_scale_factor is 1 at first.")
+      .def_static("decode", &decodedAs<SubPixel>, "coder"_a, "What encode wrote.");
   property(subPixel, "sub_pixel_scale_factor", &SubPixel::subPixelScaleFactor,
            &SubPixel::setSubPixelScaleFactor,
            "Its square divides output_feature_channels, else making a kernel raises Error.");

@@ -6,6 +6,7 @@
 #include "python/source/areas.hpp"
 #include "python/source/arrays.hpp"
 #include "python/source/bind.hpp"
+#include "python/source/sequences.hpp"
 
 namespace python {
 namespace {
@@ -82,11 +83,6 @@ void bindCoreBatch(nb::module_& module) {
                   "`copy` as for Image.from_array.")
       .def_prop_ro("count", &ImageBatch::count, "Number of images; len(batch), too.")
       .def_prop_ro("empty", &ImageBatch::empty, "Whether there are none.")
-      .def("__len__", &ImageBatch::count)
-      .def(
-          "__getitem__",
-          [](const ImageBatch& self, std::int64_t index) { return self[indexOf(index, self.count())]; },
-          "index"_a, "Image number `index`; the same object each time. Raises IndexError.")
       .def("slice", &ImageBatch::slice, "first"_a, "count"_a,
            "Images [first, first + count) of the same memory. Raises Error when the range leaves the batch.")
       .def_prop_ro("descriptor", &ImageBatch::descriptor, nb::rv_policy::copy,
@@ -104,6 +100,8 @@ void bindCoreBatch(nb::module_& module) {
            "Calls function(image, index) once for each distinct image, index being its first position, until "
            "it returns "
            "something other than None; returns that.");
+  bindSequence<ImageBatch, mps::Image>(
+      batch, "Image", "Those images. With step 1 they share the batch's memory as one block.");
   bindTransfers(batch);
   bindArrays(batch, [](const ImageBatch& self) { return elementsOf(self); });
   batch.def("__repr__", [](const ImageBatch& self) {

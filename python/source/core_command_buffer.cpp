@@ -83,6 +83,7 @@ void bindCoreCommandBuffer(nb::module_& module) {
       .def("commit_and_continue", &commitAndContinue,
            "Commits what was encoded so far and continues, as soon as the queue has room. Where Ctrl-C ends "
            "that wait, what was encoded is committed, and no more can be.");
+  buffer.def("__enter__", [](const std::shared_ptr<CommandBuffer>& self) { return self; });
   buffer.def_prop_rw("predicate", &CommandBuffer::predicate, &CommandBuffer::setPredicate,
                      nb::for_setter("predicate"_a.none()),
                      "Applies to what is encoded from now on through this wrapper; None for none.");

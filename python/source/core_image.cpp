@@ -1,7 +1,5 @@
 #include "mps/core/image.hpp"
 
-#include <nanobind/operators.h>
-
 #include <cstddef>
 #include <utility>
 
@@ -82,7 +80,6 @@ void bindDescriptor(nb::module_& module) {
   readOnly(descriptor, "pixel_format", &ImageDescriptor::pixelFormat,
            "Format of one texel (up to four channels) in Apple's storage.");
   descriptor.def("describe", &ImageDescriptor::describe, "\"float32 28x28x1\", width first.")
-      .def(nb::self == nb::self)
       .def("encode", &ImageDescriptor::encode, "coder"_a, "Writes the fields.")
       .def_static("decode", &ImageDescriptor::decode, "coder"_a,
                   "What encode wrote. Raises Error for formats and modes that do not exist.")

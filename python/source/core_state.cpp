@@ -1,7 +1,5 @@
 #include "mps/core/state.hpp"
 
-#include <nanobind/operators.h>
-
 #include <cstddef>
 #include <utility>
 
@@ -9,6 +7,7 @@
 #include "mtl/buffer.hpp"
 #include "python/source/areas.hpp"
 #include "python/source/bind.hpp"
+#include "python/source/sequences.hpp"
 
 namespace python {
 namespace {
@@ -27,8 +26,7 @@ void bindValues(nb::module_& module) {
       .def_ro("array_length", &mps::StateTextureInfo::arrayLength, "Slices.")
       .def_ro("pixel_format", &mps::StateTextureInfo::pixelFormat, "Of a texel.")
       .def_ro("texture_type", &mps::StateTextureInfo::textureType, "Its dimensions.")
-      .def_ro("usage", &mps::StateTextureInfo::usage, "What it may be used for.")
-      .def(nb::self == nb::self);
+      .def_ro("usage", &mps::StateTextureInfo::usage, "What it may be used for.");
   nb::class_<mps::StateResourceList>(module, "StateResourceList",
                                      "Sizes of the buffers of a state, in bytes.")
       .def(nb::new_([](const std::vector<std::size_t>& bufferSizes) {
@@ -124,20 +122,16 @@ void bindState(nb::module_& module) {
 
 void bindBatch(nb::module_& module) {
   using mps::StateBatch;
-  nb::class_<StateBatch>(
+  nb::class_<StateBatch> batch(
       module, "StateBatch",
       "The states of a batch: one for each image, or one that every image shares. A list of states is one, "
-      "too, wherever a batch is expected.")
-      .def(nb::init<>())
+      "too, wherever a batch is expected.");
+  bindSequence<StateBatch, mps::State>(batch, "State", "Those states.");
+  batch.def(nb::init<>())
       .def(nb::init_implicit<States>(), "states"_a)
       .def(nb::init<StatePointer, std::size_t>(), "state"_a, "count"_a)
       .def_prop_ro("count", &StateBatch::count, "Number of states; len(batch), too.")
       .def_prop_ro("empty", &StateBatch::empty, "Whether there are none.")
-      .def("__len__", &StateBatch::count)
-      .def(
-          "__getitem__",
-          [](const StateBatch& self, std::int64_t index) { return self[indexOf(index, self.count())]; },
-          "index"_a)
       .def("slice", &StateBatch::slice, "first"_a, "count"_a,
            "States [first, first + count). Raises Error when the range leaves the batch.")
       .def_prop_ro("shared_state", &StateBatch::sharedState,

@@ -1,9 +1,6 @@
 #include "mps/core/types.hpp"
 
-#include <nanobind/operators.h>
-
 #include <cstdint>
-#include <string>
 
 #include "python/source/areas.hpp"
 #include "python/source/bind.hpp"
@@ -67,32 +64,23 @@ void bindEnumerations(nb::module_& module) {
       .value("Float", mps::NNConvolutionAccumulatorPrecisionOption::Float);
 }
 
-std::string describe(const mps::Offset& self) {
-  return "Offset(x=" + std::to_string(self.x) + ", y=" + std::to_string(self.y) +
-         ", z=" + std::to_string(self.z) + ")";
-}
-
 void bindValues(nb::module_& module) {
   nb::class_<mps::Offset>(module, "Offset",
                           "Signed position in pixels; z is the index of the first image of a stack.")
       .def(nb::init<std::int64_t, std::int64_t, std::int64_t>(), "x"_a = 0, "y"_a = 0, "z"_a = 0)
       .def_rw("x", &mps::Offset::x, "Columns.")
       .def_rw("y", &mps::Offset::y, "Rows.")
-      .def_rw("z", &mps::Offset::z, "Images.")
-      .def(nb::self == nb::self)
-      .def("__repr__", &describe);
+      .def_rw("z", &mps::Offset::z, "Images.");
   nb::class_<mps::ImageCoordinate>(module, "ImageCoordinate", "A pixel and a channel, all counted from 0.")
       .def(nb::init<std::size_t, std::size_t, std::size_t>(), "x"_a = 0, "y"_a = 0, "channel"_a = 0)
       .def_rw("x", &mps::ImageCoordinate::x, "Column.")
       .def_rw("y", &mps::ImageCoordinate::y, "Row.")
-      .def_rw("channel", &mps::ImageCoordinate::channel, "Feature channel.")
-      .def(nb::self == nb::self);
+      .def_rw("channel", &mps::ImageCoordinate::channel, "Feature channel.");
   nb::class_<mps::ImageRegion>(module, "ImageRegion", "Pixels and channels of an image, from `offset` on.")
       .def(nb::init<mps::ImageCoordinate, mps::ImageCoordinate>(), "offset"_a = mps::ImageCoordinate{},
            "size"_a = mps::ImageCoordinate{})
       .def_rw("offset", &mps::ImageRegion::offset, "The first pixel and channel.")
-      .def_rw("size", &mps::ImageRegion::size, "How many of each.")
-      .def(nb::self == nb::self);
+      .def_rw("size", &mps::ImageRegion::size, "How many of each.");
   nb::class_<mps::ImageReadWriteParams>(module, "ImageReadWriteParams",
                                         "Window of feature channels for Image.read_bytes and write_bytes.")
       .def(nb::init<std::size_t, std::size_t>(), "feature_channel_offset"_a,

@@ -1,8 +1,6 @@
 #include "mps/loss/loss.hpp"
 
 #include <nanobind/ndarray.h>
-#include <nanobind/operators.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -99,8 +97,7 @@ void bindDescriptor(nb::module_& module) {
   descriptor.def_prop_rw("loss_scale", &Descriptor::lossScale, &Descriptor::setLossScale,
                          nb::for_setter(nb::arg("loss_scale").none()),
                          "Multiplies the gradient of CNNLoss, not the loss. None. Needs a reduction.");
-  descriptor.def(nb::self == nb::self)
-      .def("encode", &Descriptor::encode, "coder"_a, "Writes the fields.")
+  descriptor.def("encode", &Descriptor::encode, "coder"_a, "Writes the fields.")
       .def_static("decode", &Descriptor::decode, "coder"_a, "What encode wrote.");
 }
 

@@ -1,7 +1,5 @@
 #include "mps/core/matrix.hpp"
 
-#include <nanobind/operators.h>
-
 #include <cstddef>
 #include <utility>
 
@@ -71,8 +69,7 @@ void bindDescriptor(nb::module_& module) {
       &MatrixDescriptor::setRowBytes, "From one row to the next.");
   readOnly(descriptor, "matrix_bytes", &MatrixDescriptor::matrixBytes,
            "From one matrix to the next; only several matrices use it.");
-  descriptor.def(nb::self == nb::self)
-      .def("encode", &MatrixDescriptor::encode, "coder"_a, "Writes the fields.")
+  descriptor.def("encode", &MatrixDescriptor::encode, "coder"_a, "Writes the fields.")
       .def_static("decode", &MatrixDescriptor::decode, "coder"_a,
                   "What encode wrote. Raises Error for a type that does not exist.");
 }

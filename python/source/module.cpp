@@ -6,6 +6,8 @@
 #include "python/source/areas.hpp"
 #include "python/source/bind.hpp"
 #include "python/source/interpreter.hpp"
+#include "python/source/sentences.hpp"
+#include "python/source/wrong_arguments.hpp"
 
 namespace python {
 namespace {
@@ -32,21 +34,21 @@ nb::handle classOf(const Errors& errors, const mps::Error& error) {
                                                                     : errors.argumentError;
 }
 
-/// The library's exceptions become unmetal.Error and its subclasses, with the library's sentence.
+/// The library's exceptions become unmetal.Error and its subclasses, with the library's sentence, in Python's names.
 void translate(const std::exception_ptr& thrown, void* payload) {
   const auto& errors = *static_cast<const Errors*>(payload);
   try {
     std::rethrow_exception(thrown);
   } catch (const mps::Error& found) {
     const nb::handle type = classOf(errors, found);
-    const nb::object raised = type(found.what());
+    const nb::object raised = type(inPythonsNames(found.what()));
     raised.attr("kernel") = found.kernel();
-    raised.attr("argument") = found.argument();
-    raised.attr("found") = found.found();
-    raised.attr("expected") = found.expected();
+    raised.attr("argument") = inPythonsNames(found.argument());
+    raised.attr("found") = inPythonsNames(found.found());
+    raised.attr("expected") = inPythonsNames(found.expected());
     PyErr_SetObject(type.ptr(), raised.ptr());
   } catch (const mtl::Error& found) {
-    PyErr_SetString(errors.error.ptr(), found.what());
+    PyErr_SetString(errors.error.ptr(), inPythonsNames(found.what()).c_str());
   }
 }
 
@@ -124,6 +126,7 @@ NB_MODULE(_core, module) {
   bindWindowNodes(module);
   bindGraph(module);
   bindYOLOLoss(module);
+  explainWrongArguments(module, mtl);
 }
 
 }  // namespace python

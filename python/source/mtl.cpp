@@ -1,5 +1,3 @@
-#include <nanobind/operators.h>
-
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -23,42 +21,21 @@ namespace {
 
 using BufferPointer = std::shared_ptr<mtl::Buffer>;
 
-template <class Value>
-std::string describe(const char* name, std::initializer_list<std::pair<const char*, Value>> fields) {
-  std::string text = std::string(name) + "(";
-  for (const auto& [field, value] : fields)
-    text += (text.back() == '(' ? "" : ", ") + std::string(field) + "=" + std::to_string(value);
-  return text + ")";
-}
-
 void bindValues(nb::module_& module) {
   nb::class_<mtl::Origin>(module, "Origin", "A pixel's place (x, y) and the index z of an image.")
       .def(nb::init<std::size_t, std::size_t, std::size_t>(), "x"_a = 0, "y"_a = 0, "z"_a = 0)
       .def_rw("x", &mtl::Origin::x, "Column.")
       .def_rw("y", &mtl::Origin::y, "Row.")
-      .def_rw("z", &mtl::Origin::z, "Image of a stack.")
-      .def(nb::self == nb::self)
-      .def("__repr__", [](const mtl::Origin& self) {
-        return describe<std::size_t>("Origin", {{"x", self.x}, {"y", self.y}, {"z", self.z}});
-      });
+      .def_rw("z", &mtl::Origin::z, "Image of a stack.");
   nb::class_<mtl::Size>(module, "Size", "Pixels in both directions and a number of images.")
       .def(nb::init<std::size_t, std::size_t, std::size_t>(), "width"_a = 0, "height"_a = 0, "depth"_a = 0)
       .def_rw("width", &mtl::Size::width, "Columns.")
       .def_rw("height", &mtl::Size::height, "Rows.")
-      .def_rw("depth", &mtl::Size::depth, "Images of a stack.")
-      .def(nb::self == nb::self)
-      .def("__repr__", [](const mtl::Size& self) {
-        return describe<std::size_t>("Size",
-                                     {{"width", self.width}, {"height", self.height}, {"depth", self.depth}});
-      });
+      .def_rw("depth", &mtl::Size::depth, "Images of a stack.");
   nb::class_<mtl::Region>(module, "Region", "A rectangle of pixels in some images of a stack.")
       .def(nb::init<mtl::Origin, mtl::Size>(), "origin"_a = mtl::Origin{}, "size"_a = mtl::Size{})
       .def_rw("origin", &mtl::Region::origin, "Its first pixel.")
-      .def_rw("size", &mtl::Region::size, "How far it goes.")
-      .def(nb::self == nb::self)
-      .def("__repr__", [](const nb::handle& self) {
-        return nb::str("Region(origin={!r}, size={!r})").format(self.attr("origin"), self.attr("size"));
-      });
+      .def_rw("size", &mtl::Region::size, "How far it goes.");
 }
 
 void bindEnumerations(nb::module_& module) {
@@ -219,10 +196,13 @@ void bindBuffers(nb::module_& module) {
       .def("fill_buffer", &mtl::BlitCommandEncoder::fillBuffer, "buffer"_a, "offset"_a, "length"_a, "value"_a,
            "Each byte of the range becomes `value`. Raises Error when the range leaves the buffer.")
       .def("end_encoding", &mtl::BlitCommandEncoder::endEncoding, "Nothing can be recorded any more.")
-      .def("__enter__", [](nb::handle self) { return nb::borrow(self); })
+      .def("__enter__", [](const std::shared_ptr<mtl::BlitCommandEncoder>& self) { return self; })
       .def(
-          "__exit__", [](mtl::BlitCommandEncoder& self, const nb::args&) { self.endEncoding(); },
-          "Ends the encoding.");
+          "__exit__",
+          [](mtl::BlitCommandEncoder& self, const nb::handle&, const nb::handle&, const nb::handle&) {
+            self.endEncoding();
+          },
+          "type"_a.none(), "value"_a.none(), "traceback"_a.none(), "Ends the encoding.");
 }
 
 using Handler = std::function<void(const CommandBufferPointer&)>;
@@ -342,7 +322,7 @@ void bindCommandBuffers(nb::module_& module) {
           "reported in `error` if that was still empty. Handlers of work that outlives the interpreter are "
           "not called. "
           "Raises Error after commit.")
-      .def("__enter__", [](nb::handle self) { return nb::borrow(self); })
+      .def("__enter__", [](const CommandBufferPointer& self) { return self; })
       .def(
           "__exit__",
           [](mtl::CommandBuffer& self, const nb::handle& type, const nb::handle&, const nb::handle&) {

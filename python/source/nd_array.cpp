@@ -1,7 +1,5 @@
 #include "mps/core/nd_array.hpp"
 
-#include <nanobind/operators.h>
-
 #include <algorithm>
 #include <cstddef>
 #include <utility>
@@ -55,7 +53,6 @@ void bindDescriptor(nb::module_& module) {
       .def("length_of_dimension", &NDArrayDescriptor::lengthOfDimension, "dimension"_a,
            "1 for dimensions that the array does not have.")
       .def("describe", &NDArrayDescriptor::describe, "\"Float32 5x3\", the fastest dimension first.")
-      .def(nb::self == nb::self)
       .def("encode", &NDArrayDescriptor::encode, "coder"_a, "Writes the fields.")
       .def_static("decode", &NDArrayDescriptor::decode, "coder"_a,
                   "What encode wrote. Raises Error for what `descriptor` refuses.")

@@ -1,7 +1,5 @@
 #include "mps/optimizer/optimizer.hpp"
 
-#include <nanobind/operators.h>
-
 #include <cstddef>
 #include <memory>
 #include <type_traits>
@@ -119,8 +117,7 @@ void bindDescriptor(nb::module_& module) {
            &Descriptor::setRegularizationScale, "0; any sign.");
   property(descriptor, "regularization_type", &Descriptor::regularizationType,
            &Descriptor::setRegularizationType, "None_.");
-  descriptor.def(nb::self == nb::self)
-      .def("encode", &Descriptor::encode, "coder"_a, "Writes the fields.")
+  descriptor.def("encode", &Descriptor::encode, "coder"_a, "Writes the fields.")
       .def_static("decode", &Descriptor::decode, "coder"_a, "What encode wrote.");
 }
 

@@ -1,7 +1,5 @@
 #include "mps/upsampling/resize.hpp"
 
-#include <nanobind/operators.h>
-
 #include <cstddef>
 
 #include "mps/upsampling/crop_and_resize.hpp"
@@ -70,8 +68,7 @@ void bindCrop(nb::module_& module) {
       .def_rw("x", &NormalizedRegion::x, "Left side.")
       .def_rw("y", &NormalizedRegion::y, "Top side.")
       .def_rw("width", &NormalizedRegion::width, "From left to right.")
-      .def_rw("height", &NormalizedRegion::height, "From top to bottom.")
-      .def(nb::self == nb::self);
+      .def_rw("height", &NormalizedRegion::height, "From top to bottom.");
   auto crop = kernelClass<NNCropAndResizeBilinear, mps::CNNKernel>(
       module, "NNCropAndResizeBilinear",
       "Resizes parts of an image to resize_width x resize_height pixels each. On each axis, S being the "
@@ -131,8 +128,7 @@ void bindScales(nb::module_& module) {
       .def_rw("scale_x", &ScaleTransform::scaleX, "Factor.")
       .def_rw("scale_y", &ScaleTransform::scaleY, "Factor.")
       .def_rw("translate_x", &ScaleTransform::translateX, "Pixels to the right.")
-      .def_rw("translate_y", &ScaleTransform::translateY, "Pixels down.")
-      .def(nb::self == nb::self);
+      .def_rw("translate_y", &ScaleTransform::translateY, "Pixels down.");
   nb::class_<ImageTransformProvider, PythonTransformProvider, mps::SecureCoding>(
       module, "ImageTransformProvider",
       "Chooses the transform of each image of a graph. A subclass defines transform_for_source_image.")

@@ -1,7 +1,5 @@
 #include "mps/core/vector.hpp"
 
-#include <nanobind/operators.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -52,8 +50,7 @@ void bindDescriptor(nb::module_& module) {
   readOnly(
       descriptor, "vector_bytes", [](const VectorDescriptor& self) { return self.vectorBytes(); },
       "Bytes from one vector to the next.");
-  descriptor.def(nb::self == nb::self)
-      .def("encode", &VectorDescriptor::encode, "coder"_a, "Writes the fields.")
+  descriptor.def("encode", &VectorDescriptor::encode, "coder"_a, "Writes the fields.")
       .def_static("decode", &VectorDescriptor::decode, "coder"_a,
                   "What encode wrote. Raises Error for a type that does not exist.");
 }

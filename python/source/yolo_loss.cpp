@@ -1,7 +1,5 @@
 #include "mps/loss/yolo_loss.hpp"
 
-#include <nanobind/operators.h>
-
 #include <cstddef>
 #include <vector>
 
@@ -67,8 +65,7 @@ void bindDescriptor(nb::module_& module) {
       descriptor, "anchor_boxes", &Descriptor::anchorBoxes,
       [](Descriptor& self, const std::vector<float>& boxes) { self.setAnchorBoxes(boxes); },
       "Width and height of one anchor after the other, a list.");
-  descriptor.def(nb::self == nb::self)
-      .def("encode", &Descriptor::encode, "coder"_a, "Writes the fields.")
+  descriptor.def("encode", &Descriptor::encode, "coder"_a, "Writes the fields.")
       .def_static("decode", &Descriptor::decode, "coder"_a, "What encode wrote.");
 }
 

@@ -161,7 +161,7 @@ def test_wrong_use_raises(device, queue, image_of):
         kernel.encode(command_buffer, x, x)
     kernel = unmetal.CNNAdd(device)
     kernel.minimum_value = float("inf")
-    with pytest.raises(unmetal.Error, match="minimumValue"):
+    with pytest.raises(unmetal.Error, match="minimum_value"):
         kernel.encode(command_buffer, x, x)
     with pytest.raises(TypeError):
         unmetal.NNCompare(device).comparison_type = 9

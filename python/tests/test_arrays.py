@@ -145,7 +145,7 @@ def test_what_is_no_array_of_numbers_that_images_hold(device):
                             (counting(2, 2, 2, dtype=np.int32), "array is int32"),
                             (counting(2, 2), "array is 2-dimensional, expected 3 dimensions, or 4"),
                             (counting(1, 1, 1, 1, 1), "array is 5-dimensional"),
-                            (np.zeros((0, 2, 2), np.float32), "imageDescriptor is float32 2x0x2"),
+                            (np.zeros((0, 2, 2), np.float32), "image_descriptor is float32 2x0x2"),
                             ([[[1.0]]], "array is a list, expected an array")):
         with pytest.raises(unmetal.ArgumentError, match=sentence):
             Image.from_array(device, array)
@@ -153,7 +153,7 @@ def test_what_is_no_array_of_numbers_that_images_hold(device):
         Image.from_array(device, None)
     with pytest.raises(unmetal.ArgumentError, match="3-dimensional, expected 4 dimensions"):
         ImageBatch.from_array(device, counting(2, 2, 2))
-    with pytest.raises(unmetal.ArgumentError, match="device is null"):
+    with pytest.raises(unmetal.ArgumentError, match="device is None"):
         Image.from_array(None, counting(2, 2, 2))
 
 
@@ -185,7 +185,7 @@ def test_read_and_write_bytes(device):
         image.write_bytes(counting(2, 3, 8, dtype=np.float64))
     with pytest.raises(unmetal.ArgumentError, match="bytes is 4 bytes, expected at least 192"):
         image.read_bytes(np.empty(1, np.float32))
-    with pytest.raises(IndexError, match="imageIndex is 1"):
+    with pytest.raises(IndexError, match="image_index is 1"):
         image.read_bytes(first, image_index=1)
     raw = np.frombuffer(bytearray(192), np.uint8)
     image.read_bytes(raw)

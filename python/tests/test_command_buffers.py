@@ -105,7 +105,7 @@ def test_a_full_queue_gives_the_next_command_buffer_when_one_has_completed(devic
 def test_counts_below_one_are_errors_about_an_argument(device):
     for wrong in (lambda: device.new_command_queue(0), lambda: mtl.new_cpu_device(0), lambda: mtl.new_cpu_device(-1),
                   lambda: setattr(device, "thread_count", 0)):
-        with pytest.raises(unmetal.ArgumentError, match="Device: (maxCommandBufferCount|threadCount) is .*, expected at least 1"):
+        with pytest.raises(unmetal.ArgumentError, match="Device: (max_command_buffer_count|thread_count) is .*, expected at least 1"):
             wrong()
 
 
@@ -236,7 +236,7 @@ def test_devices(device):
     assert other.thread_count == 2
     other.thread_count = 1
     assert other.thread_count == 1
-    with pytest.raises(unmetal.Error, match="threadCount is 0"):
+    with pytest.raises(unmetal.Error, match="thread_count is 0"):
         other.thread_count = 0
     assert unmetal.supports_mtl_device(device) and not unmetal.supports_mtl_device(None)
     assert unmetal.get_preferred_device(unmetal.DeviceOptions.LowPower) is device

@@ -80,7 +80,7 @@ def test_two_gradients_at_once(alignment, device, queue, random):
     with queue.command_buffer() as command_buffer:
         kernel.encode_batch(command_buffer, batches, states, results)
         gradient.encode_batch_with_next(command_buffer, gradients, batches[1:], states, found)
-        with pytest.raises(unmetal.Error, match="sourceImages"):
+        with pytest.raises(unmetal.Error, match="source_images"):
             gradient.encode_batch_with_next(command_buffer, gradients, batches, states, found)
     first = counts[0] + -counts[0] % alignment
     for one, count in zip(found, counts[1:]):
@@ -118,10 +118,10 @@ def test_properties_and_coding(device):
 
 
 def test_wrong_use_raises(device, queue, image_of):
-    with pytest.raises(unmetal.Error, match="sourceCount"):
+    with pytest.raises(unmetal.Error, match="source_count"):
         unmetal.NNConcatenation(device, 0)
     kernel = unmetal.NNConcatenation(device, 2)
-    with pytest.raises(unmetal.Error, match="channelAlignment"):
+    with pytest.raises(unmetal.Error, match="channel_alignment"):
         kernel.channel_alignment = 2
     with pytest.raises(unmetal.Error):
         kernel.offset(2)

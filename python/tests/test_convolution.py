@@ -94,9 +94,9 @@ def test_depth_wise_and_sub_pixel_descriptors(device):
     filters = Filters(np.zeros((8, 3, 3, 4), np.float32))
     filters.descriptor = descriptor
     assert CNNConvolution(device, filters).sub_pixel_scale_factor == 2
-    with pytest.raises(unmetal.Error, match="inputFeatureChannels|outputFeatureChannels"):
+    with pytest.raises(unmetal.Error, match="input_feature_channels|output_feature_channels"):
         unmetal.CNNDepthWiseConvolutionDescriptor(3, 3, 3, 8)
-    with pytest.raises(unmetal.Error, match="kernelWidth is 0"):
+    with pytest.raises(unmetal.Error, match="kernel_width is 0"):
         unmetal.CNNConvolutionDescriptor(0, 3, 1, 1)
 
 
@@ -253,8 +253,8 @@ def test_coding_keeps_the_weights(device, queue):
     ("weights", np.zeros(5, np.float32), unmetal.Error, "20 bytes, expected 24"),
     ("weights", "text", TypeError, "weights is .*str.*, expected an array"),
     ("weights", None, TypeError, "weights is .*NoneType"),
-    ("weights", np.zeros((2, 1, 1, 3), np.uint8), unmetal.Error, "weightsQuantizationType"),
-    ("bias_terms", [1], unmetal.Error, "biasTerms is 1 values, expected 2"),
+    ("weights", np.zeros((2, 1, 1, 3), np.uint8), unmetal.Error, "weights_quantization_type"),
+    ("bias_terms", [1], unmetal.Error, "bias_terms is 1 values, expected 2"),
     ("bias_terms", "text", TypeError, "bias_terms is .*str.*, expected numbers"),
     ("descriptor", 3, TypeError, "descriptor is .*int.*, expected a CNNConvolutionDescriptor"),
     ("label", 3, TypeError, "label is .*int.*, expected text"),

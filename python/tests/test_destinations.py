@@ -114,7 +114,7 @@ def test_vectors_of_optimisers(device, queue):
 def test_buffers_of_copies(device, queue):
     copied = unmetal.Vector.from_array(device, np.ones(4, np.float32)[::-1])
     encoder = queue.command_buffer().blit_command_encoder()
-    with pytest.raises(unmetal.Error, match="fillBuffer: the buffer to write is a copy of an array"):
+    with pytest.raises(unmetal.Error, match="fill_buffer: the buffer to write is a copy of an array"):
         encoder.fill_buffer(copied.data, 0, 4, 0)
     encoder.end_encoding()
 

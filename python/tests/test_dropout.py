@@ -65,9 +65,9 @@ def test_properties_and_coding(device):
 def test_wrong_parameters_raise(device):
     for made in (unmetal.CNNDropout, unmetal.CNNDropoutGradient):
         for keep in (0, -0.5, 1.5, float("nan")):
-            with pytest.raises(unmetal.ArgumentError, match="keepProbability"):
+            with pytest.raises(unmetal.ArgumentError, match="keep_probability"):
                 made(device, keep, 0)
-        with pytest.raises(unmetal.ArgumentError, match="maskStride"):
+        with pytest.raises(unmetal.ArgumentError, match="mask_stride"):
             made(device, 0.5, 0, Size(2, 1, 1))
         with pytest.raises(TypeError):
             made(device, 0.5, -1)

@@ -28,7 +28,7 @@ def test_parts_of_the_sentence(device, image_of):
         pool.encode(device.new_command_queue().command_buffer(), image_of(np.zeros((4, 4, 1), np.float32)), wrong)
     error = caught.value
     assert str(error) == f"{error.kernel}: {error.argument} is {error.found}, expected {error.expected}"
-    assert error.kernel == 'CNNPoolingMax "pool1"' and error.argument == "destinationImage"
+    assert error.kernel == 'CNNPoolingMax "pool1"' and error.argument == "destination_image"
     with pytest.raises(unmetal.Error) as caught:
         mtl.device_named("abacus")
     assert caught.value.kernel == "" and "abacus" in str(caught.value)
@@ -41,9 +41,9 @@ def test_a_read_after_the_count_reached_zero(device, queue, image_of):
     assert image.read_count == 1
     pool.encode(command_buffer, image)
     assert image.read_count == 0
-    with pytest.raises(unmetal.Error, match="readCount is 0, written by CNNPoolingMax"):
+    with pytest.raises(unmetal.Error, match="read_count is 0, written by CNNPoolingMax"):
         pool.encode(command_buffer, image)
-    with pytest.raises(unmetal.Error, match="readCount is set after it reached 0"):
+    with pytest.raises(unmetal.Error, match="read_count is set after it reached 0"):
         image.read_count = 2
 
 
@@ -92,6 +92,53 @@ def test_wrong_types_are_type_errors(device, queue):
             setattr(pool, name, None)
     with pytest.raises(AttributeError):
         pool.device = device
+
+
+def test_a_wrong_type_names_the_argument(device, queue, image_of):
+    pool = unmetal.CNNPoolingMax(device, 2, 2)
+    image = image_of(np.zeros((4, 4, 1), np.float32))
+    for wrong, sentence in (
+            (lambda: unmetal.CNNPoolingMax(device, "two", 2), "CNNPoolingMax: kernel_width is 'two' (str), expected int"),
+            (lambda: unmetal.CNNPoolingMax(device, 2, kernel_height=2.5), "CNNPoolingMax: kernel_height is 2.5 (float), expected int"),
+            (lambda: unmetal.CNNPoolingMax(device, -1, 2), "CNNPoolingMax: kernel_width is -1 (int), expected an int in range"),
+            (lambda: unmetal.CNNPoolingMax(queue, 2, 2), "CNNPoolingMax: device is of type CommandQueue, expected mtl.Device"),
+            (lambda: unmetal.CNNPoolingMax(device, 2), "CNNPoolingMax: missing a required argument: 'kernel_height'"),
+            (lambda: unmetal.CNNPoolingMax(device, 2, 2, stride=2), "CNNPoolingMax: got an unexpected keyword argument 'stride'"),
+            (lambda: pool.encode(None, image), "CNNKernel.encode: command_buffer is None, expected mtl.CommandBuffer"),
+            (lambda: pool.encode(queue.command_buffer(), image, 3), "CNNKernel.encode: destination_image is 3 (int), expected Image"),
+            (lambda: setattr(pool, "edge_mode", unmetal.DataType.Float32),
+             "CNNKernel.edge_mode: the value is DataType.Float32, expected ImageEdgeMode"),
+            (lambda: setattr(pool, "edge_mode", 1), "CNNKernel.edge_mode: the value is 1 (int), expected ImageEdgeMode"),
+            (lambda: unmetal.ImageBatch(image), "ImageBatch: images is of type Image, expected Sequence[Image]")):
+        with pytest.raises(TypeError) as caught:
+            wrong()
+        lines = str(caught.value).splitlines()
+        assert lines[0] == sentence
+        assert any("incompatible function arguments" in line for line in lines[1:]), "the overloads follow"
+
+
+def test_what_a_callback_raises_stays(device, queue, image_of):
+    class Wrong(unmetal.ImageAllocator):
+        def image(self, command_buffer, descriptor, kernel):
+            return unmetal.CNNPoolingMax(kernel.device, "two", 2)
+
+    pool = unmetal.CNNPoolingMax(device, 2, 2)
+    pool.destination_image_allocator = Wrong()
+    with pytest.raises(TypeError) as caught:
+        pool.encode(queue.command_buffer(), image_of(np.zeros((4, 4, 1), np.float32)))
+    assert str(caught.value).startswith("CNNPoolingMax: kernel_width is 'two'")
+
+
+def test_messages_have_the_names_of_python(device, queue, image_of):
+    with pytest.raises(unmetal.ArgumentError, match="kernel_width is 0") as caught:
+        unmetal.CNNPoolingMax(device, 0, 2)
+    assert caught.value.argument == "kernel_width"
+    with pytest.raises(unmetal.ArgumentError, match="max_command_buffer_count is 0"):
+        device.new_command_queue(0)
+    pool = unmetal.CNNPoolingMax(device, 2, 2)
+    pool.label = "myLabel"
+    with pytest.raises(unmetal.ArgumentError, match='"myLabel": destination_image is unorm8'):
+        pool.encode(queue.command_buffer(), image_of(np.zeros((4, 4, 1), np.float32)), image_of(np.zeros((4, 4, 1), np.uint8)))
 
 
 def classes():

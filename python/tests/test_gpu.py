@@ -121,7 +121,7 @@ def test_what_cannot_be_shared():
             (gpu, tensor.double(), None, "array is float64, expected float32"),
             (gpu, tensor.bfloat16(), None, "array is bfloat16"),
             (gpu, tensor[0], None, "array is 2-dimensional"),
-            (gpu, tensor[:0], None, "imageDescriptor is float32 3x0x4")):
+            (gpu, tensor[:0], None, "image_descriptor is float32 3x0x4")):
         with pytest.raises(unmetal.ArgumentError, match=sentence):
             Image.from_array(device, array, *([] if layout is None else [layout]))
     with pytest.raises(unmetal.ArgumentError, match="array is memory of a GPU, expected memory of the host"):
@@ -163,7 +163,7 @@ def test_temporary_and_private_images(queue):
         torch.from_dlpack(scratch)
     scratch = unmetal.CNNPoolingMax(gpu, 1, 1).encode(command_buffer, image(4, 4, 4))
     scratch.read_count = 0
-    with pytest.raises(unmetal.Error, match="readCount is 0, written by CNNPoolingMax"):
+    with pytest.raises(unmetal.Error, match="read_count is 0, written by CNNPoolingMax"):
         unmetal.CNNPoolingMax(gpu, 1, 1).encode(command_buffer, scratch)
     descriptor.storage_mode = mtl.StorageMode.Private
     with pytest.raises(unmetal.ArgumentError, match="array is of a private image"):

@@ -209,7 +209,7 @@ def test_losses(device, queue, random, image_of):
     with pytest.raises(unmetal.Error):
         loss.encode(queue.command_buffer(), image_of(predictions), unmetal.CNNLossLabels(device, targets[:, :2].copy()))
     descriptor.number_of_classes = 0
-    with pytest.raises(unmetal.Error, match="numberOfClasses"):
+    with pytest.raises(unmetal.Error, match="number_of_classes"):
         unmetal.CNNLoss(device, descriptor)
     with pytest.raises(unmetal.Error):
         unmetal.CNNLossLabels.write_class_indices(unmetal.CNNLossLabels.create_class_batch(device, 2),

@@ -55,6 +55,16 @@ def test_names_of_the_package():
     assert unmetal.mtl.CommandBuffer is not unmetal.CommandBuffer
 
 
+def test_the_stub_of_the_package_exports_what_the_package_has():
+    """`from ._core import *` there exports every class; what else the package has stands by name."""
+    tree = ast.parse((package / "__init__.pyi").read_text())
+    named = {alias.asname for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names if alias.asname}
+    assert "*" in {alias.name for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names}
+    public = {name for name in vars(unmetal) if not name.startswith("_")} - {"nn"}
+    assert public - set(vars(unmetal._core)) <= named
+    assert set(unmetal.__all__) >= public
+
+
 SOURCES = sorted(pathlib.Path(__file__).parent.parent.glob("**/*.py"))
 
 

@@ -162,7 +162,7 @@ def test_a_policy_may_call_its_base_class(pool, image, queue):
     policy = Asking()
     assert policy.label == "asking" and policy.inverse is None
     pool.padding = policy
-    with pytest.raises(unmetal.Error, match="destinationImageDescriptor"):
+    with pytest.raises(unmetal.Error, match="destination_image_descriptor"):
         pool.encode(queue.command_buffer(), image)
 
     class Methodless(NNPadding):

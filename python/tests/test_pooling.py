@@ -253,11 +253,11 @@ def test_coded_data_has_limits(device):
 
 
 def test_wrong_parameters_raise_the_sentence(device, queue, image_of):
-    with pytest.raises(unmetal.ArgumentError, match="kernelWidth is 0, expected"):
+    with pytest.raises(unmetal.ArgumentError, match="kernel_width is 0, expected"):
         unmetal.CNNPoolingMax(device, 0, 2)
-    with pytest.raises(unmetal.ArgumentError, match="CNNPoolingAverage: strideInPixelsY is 0"):
+    with pytest.raises(unmetal.ArgumentError, match="CNNPoolingAverage: stride_in_pixels_y is 0"):
         unmetal.CNNPoolingAverage(device, 2, 2, 1, 0)
-    with pytest.raises(unmetal.ArgumentError, match="dilationRateX is 0"):
+    with pytest.raises(unmetal.ArgumentError, match="dilation_rate_x is 0"):
         unmetal.CNNDilatedPoolingMax(device, 2, 2, 0, 1, 1, 1)
     source = image_of(np.zeros((4, 4, 1), np.float32))
     command_buffer = queue.command_buffer()

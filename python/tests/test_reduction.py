@@ -116,7 +116,7 @@ def test_wrong_use_raises(device, queue, image_of):
     image = image_of(np.zeros((2, 2, 3), np.float32))
     kernel = made(device, "Row", "Sum")
     kernel.clip_rect_source = Region(Origin(2, 0, 0), Size(1, 1, 1))
-    with pytest.raises(unmetal.Error, match="clipRectSource"):
+    with pytest.raises(unmetal.Error, match="clip_rect_source"):
         kernel.encode(queue.command_buffer(), image)
     with pytest.raises(unmetal.Error):
         unmetal.NNReduceFeatureChannelsAndWeightsMean(device).encode(

@@ -113,7 +113,7 @@ def test_fill_values_of_channels(device, queue, image_of, permanent):
     pad.edge_mode, pad.destination_image_allocator = ImageEdgeMode.Constant, permanent
     result = encoded(queue, pad, image_of(np.ones((1, 1, 2), np.float32)))
     assert np.asarray(result).tolist() == [[[1, 1, 9], [7, 8, 9]]]
-    with pytest.raises(unmetal.Error, match="fillValueArray"):
+    with pytest.raises(unmetal.Error, match="fill_value_array"):
         pad.encode(queue.command_buffer(), image_of(np.ones((1, 1, 3), np.float32)))
 
 
@@ -126,7 +126,7 @@ def test_pad_properties_and_coding(device):
         assert (one.padding_size_before, one.padding_size_after) == (ImageCoordinate(1, 2, 3), ImageCoordinate(4, 5, 6))
         assert one.fill_value == 0.5
     for name in ("padding_size_before", "padding_size_after"):
-        with pytest.raises(unmetal.Error, match="paddingSize"):
+        with pytest.raises(unmetal.Error, match="padding_size"):
             setattr(pad, name, ImageCoordinate(2**32, 0, 0))
     for made in (unmetal.NNPadGradient, unmetal.NNReshape, unmetal.NNReshapeGradient, unmetal.NNSlice):
         decoded(made(device), device)

@@ -81,12 +81,12 @@ def test_properties_and_coding(device):
         kernel = made(device, 2, 3)
         for one in (kernel, kernel.copy(), decoded(kernel, device)):
             assert (one.scale_factor_x, one.scale_factor_y) == (2, 3)
-        with pytest.raises(unmetal.ArgumentError, match="integerScaleFactorX is 0"):
+        with pytest.raises(unmetal.ArgumentError, match="integer_scale_factor_x is 0"):
             made(device, 0, 1)
     assert not unmetal.CNNUpsamplingNearest(device, 1, 1).align_corners
     kernel = unmetal.CNNUpsamplingBilinear(device, 2, 3, True)
     assert kernel.align_corners and decoded(kernel, device).align_corners and not kernel.half_pixel_centers
-    with pytest.raises(unmetal.ArgumentError, match="halfPixelCenters"):
+    with pytest.raises(unmetal.ArgumentError, match="half_pixel_centers"):
         kernel.half_pixel_centers = True
     kernel = unmetal.CNNUpsamplingBilinear(device, 2, 3)
     kernel.half_pixel_centers = True

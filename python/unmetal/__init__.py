@@ -8,4 +8,7 @@ from ._core import __version__ as __version__
 from ._random import manual_seed as manual_seed
 from ._random import next_seed as next_seed
 
+from . import _values as _values  # noqa: E402  completes the classes
 import unmetal.mtl as mtl  # noqa: E402  in place of the extension's
+
+__all__ = [name for name in dir() if not name.startswith("_")]
