@@ -18,5 +18,7 @@ void addTuneCommand(CLI::App& program);
 void addTrainCommand(CLI::App& program);
 void addEvalCommand(CLI::App& program);
 void addPredictCommand(CLI::App& program);
+/// The last one: `unmetal help COMMAND`.
+void addHelpCommand(CLI::App& program);
 
 }  // namespace unmetal

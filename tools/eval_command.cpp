@@ -26,7 +26,7 @@ void addEvalCommand(CLI::App& program) {
   auto* command =
       program.add_subcommand("eval", "Print the accuracy of a checkpoint and its confusion matrix");
   auto options = std::make_shared<Options>();
-  command->add_option("--checkpoint", options->checkpoint, "File that train wrote")
+  command->add_option("--checkpoint,checkpoint", options->checkpoint, "File that train wrote")
       ->check(nameOf("a file"))
       ->required();
   command

@@ -7,6 +7,7 @@
 #include "mps/loss/loss_node.hpp"
 #include "mps/softmax/softmax.hpp"
 #include "tools/networks/network_builder.hpp"
+#include "tools/suggestion.hpp"
 
 namespace unmetal {
 namespace {
@@ -50,7 +51,8 @@ NamedNetwork findNetwork(const std::string& name) {
     network.firstChannels = channels;
     return network;
   }
-  throw mps::Error("network \"" + name + "\" is unknown; there are " + known);
+  throw mps::Error("network \"" + name + "\" is unknown; there are " + known +
+                   suggestion(name.substr(0, colon), networkNames()));
 }
 
 std::shared_ptr<mps::NNGraph> trainingGraph(const std::shared_ptr<mtl::Device>& device, const Image& logits,
@@ -115,6 +117,7 @@ Network buildNetwork(const std::shared_ptr<mtl::Device>& device, const NetworkOp
       graph->setOptions(graph->options() | mps::KernelOptions::AllowReducedPrecision);
   }
   network.layers = builder.layers();
+  network.options.expectTensor = nullptr;  // it may refer to a file that is gone
   network.parameterCount = builder.parameterCount();
   return network;
 }

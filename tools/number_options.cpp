@@ -1,8 +1,11 @@
 #include "tools/number_options.hpp"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <string>
+
+#include "tools/suggestion.hpp"
 
 namespace unmetal {
 namespace {
@@ -38,6 +41,18 @@ CLI::Validator wholeNumber(std::uint64_t least, std::uint64_t most) {
 
 CLI::Validator number(double least, double most) {
   return inside("a number", least, most);
+}
+
+CLI::Validator oneOf(const std::vector<std::string>& names) {
+  std::string known;
+  for (const std::string& name : names) known += (known.empty() ? "" : ", ") + name;
+  CLI::Validator validator;
+  validator.operation([names, known](const std::string& text) {
+    if (std::ranges::find(names, text) != names.end()) return std::string();
+    return "give one of " + known + ", not \"" + text + "\"" + suggestion(text, names);
+  });
+  validator.description("{" + known + "}");
+  return validator;
 }
 
 CLI::Validator nameOf(const std::string& what) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <vector>
 
 namespace unmetal {
 
@@ -12,6 +13,8 @@ namespace unmetal {
 CLI::Validator wholeNumber(std::uint64_t least,
                            std::uint64_t most = std::numeric_limits<std::uint64_t>::max());
 CLI::Validator number(double least, double most);
+/// One of some names, the nearest of which is suggested for another one.
+CLI::Validator oneOf(const std::vector<std::string>& names);
 /// A check of an option that is a name, which must not be empty. @param what e.g. "a folder"
 CLI::Validator nameOf(const std::string& what);
 

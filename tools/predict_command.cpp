@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "mps/core/error.hpp"
 #include "mtl/command_queue.hpp"
 #include "mtl/device.hpp"
 #include "tools/checkpoint.hpp"
@@ -78,24 +79,37 @@ void predict(const PredictOptions& options) {
                  network.classNames, options.top);
 }
 
+/// Of files without --checkpoint the first one is that.
+void takeCheckpoint(PredictOptions& options) {
+  if (options.pictures.empty())
+    throw mps::Error(
+        "predict: the checkpoint is missing, as in unmetal predict CHECKPOINT PICTURE, or --checkpoint FILE");
+  options.checkpoint = options.pictures.front();
+  options.pictures.erase(options.pictures.begin());
+}
+
 }  // namespace
 
 void addPredictCommand(CLI::App& program) {
   auto* command = program.add_subcommand("predict", "Classify pictures with a checkpoint");
   auto options = std::make_shared<PredictOptions>();
-  command->add_option("--checkpoint", options->checkpoint, "File that train wrote")
-      ->check(nameOf("a file"))
-      ->required();
-  command
-      ->add_option("pictures", options->pictures,
-                   "PNG or JPEG files, like the training pictures; of Fashion-MNIST light on dark")
-      ->required();
+  auto* checkpoint = command->add_option("--checkpoint", options->checkpoint, "File that train wrote")
+                         ->check(nameOf("a file"));
+  command->add_option(
+      "files", options->pictures,
+      "The checkpoint, unless --checkpoint names it, and pictures: PNG or JPEG files, like the training "
+      "pictures; of Fashion-MNIST light on dark");
   command->add_option("--top", options->top, "Classes to print for each")
       ->type_name("N")
       ->check(wholeNumber(1))
       ->capture_default_str();
   addDeviceOptions(*command, options->device);
-  command->callback([options] { predict(*options); });
+  command->callback([options, checkpoint] {
+    if (checkpoint->count() == 0) takeCheckpoint(*options);
+    if (options->pictures.empty())
+      throw mps::Error("predict: the pictures are missing, as in unmetal predict CHECKPOINT PICTURE");
+    predict(*options);
+  });
 }
 
 }  // namespace unmetal

@@ -1,13 +1,18 @@
 #include "tools/program.hpp"
 
+#include <algorithm>
 #include <CLI/CLI.hpp>
 #include <exception>
 #include <iostream>
+#include <memory>
 #include <new>
 #include <string>
 #include <system_error>
+#include <vector>
 
 #include "tools/commands.hpp"
+#include "tools/help.hpp"
+#include "tools/suggestion.hpp"
 #include "tools/text.hpp"
 
 namespace unmetal {
@@ -30,14 +35,46 @@ void addCommands(CLI::App& program) {
   addBenchCommand(program);
   addTuneCommand(program);
   addTrainingStepCommand(program);
+  addHelpCommand(program);
 }
 
-/// CLI11 calls a wrong command a missing one; say which word is wrong.
+/// What may stand in place of a mistyped word of a command: its long options.
+std::vector<std::string> optionsOf(const CLI::App& command) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : command.get_options())
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  return names;
+}
+
+std::vector<std::string> commandsOf(const CLI::App& program) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : program.get_subcommands([](const CLI::App*) { return true; }))
+    if (!command->get_group().empty()) names.push_back(command->get_name());
+  return names;
+}
+
+/// CLI11 calls a wrong command a missing one, and what is missing because of a typing error just missing; say which word
+/// is wrong.
 std::string describe(const CLI::ParseError& error, const CLI::App& program) {
-  const bool noCommand = program.get_subcommands().empty();
-  if (const auto rest = program.remaining(); noCommand && !rest.empty())
-    return "there is no command or option " + rest.front() + "; unmetal --help lists them";
-  if (noCommand) return "a command is missing; unmetal --help lists them";
+  const auto selected = program.get_subcommands();
+  if (selected.empty()) {
+    const auto rest = program.remaining();
+    if (rest.empty()) return "a command is missing; unmetal --help lists them";
+    const bool isOption = rest.front().starts_with('-');
+    return "there is no command or option " + rest.front() +
+           suggestion(rest.front(), isOption ? optionsOf(program) : commandsOf(program)) +
+           "; unmetal --help lists them";
+  }
+  const CLI::App& command = *selected.front();
+  const auto rest = command.remaining();
+  const auto wrong =
+      std::ranges::find_if(rest, [](const std::string& word) { return word.starts_with('-'); });
+  if (wrong != rest.end()) {
+    const std::string option = wrong->substr(0, wrong->find('='));
+    return command.get_name() + " has no option " + option + suggestion(option, optionsOf(command)) +
+           "; unmetal help " + command.get_name() + " lists them";
+  }
+  if (!rest.empty()) return command.get_name() + " takes no argument " + rest.front();
   return error.what();
 }
 
@@ -74,6 +111,7 @@ void exitProgram(int status) {
 int runProgram(int argumentCount, const char* const* arguments) {
   CLI::App program("Trains convolutional neural networks with the kernels of Metal Performance Shaders.",
                    "unmetal");
+  program.formatter(std::make_shared<HelpFormatter>(terminalColumns()));
   addCommands(program);
   const int status = parseAndRun(program, argumentCount, arguments);
   if (std::cout.flush()) return status;

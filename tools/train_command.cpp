@@ -82,7 +82,7 @@ void addTrainCommand(CLI::App& program) {
       ->check(wholeNumber(1))
       ->capture_default_str();
   command->add_option("--optimizer", options->optimizer, "Optimizer")
-      ->check(CLI::IsMember(optimizerNames()))
+      ->check(oneOf(optimizerNames()))
       ->capture_default_str();
   auto* rate =
       command
@@ -91,7 +91,7 @@ void addTrainCommand(CLI::App& program) {
           ->type_name("X")
           ->check(number(1e-30, 1e30));
   command->add_option("--lr-schedule", options->schedule, "Learning rate over the steps")
-      ->check(CLI::IsMember({"constant", "step", "cosine"}))
+      ->check(oneOf({"constant", "step", "cosine"}))
       ->capture_default_str();
   command
       ->add_option("--weight-decay", options->weightDecay,
@@ -108,7 +108,7 @@ void addTrainCommand(CLI::App& program) {
   command
       ->add_option("--format", options->format,
                    "Of activations; weights stay float32. float16 scales the loss, dynamically")
-      ->check(CLI::IsMember({"float32", "float16"}))
+      ->check(oneOf({"float32", "float16"}))
       ->capture_default_str();
   command->add_flag("--allow-reduced-precision", options->allowReducedPrecision,
                     "A GPU may multiply with the 11 bits of TF32; faster, not the CPU's bits");
@@ -117,6 +117,11 @@ void addTrainCommand(CLI::App& program) {
                    "Folder for metrics.csv, curves.svg, graph.dot and the checkpoints, in place of those of "
                    "an earlier training")
       ->check(nameOf("a folder"))
+      ->capture_default_str();
+  command
+      ->add_option("--graph", options->graph,
+                   "What graph.dot shows; with all steps Graphviz takes minutes for a deep network")
+      ->check(oneOf({"forward", "all"}))
       ->capture_default_str();
   auto* resume =
       command->add_flag("--resume", options->resume, "Go on from the folder's checkpoint.safetensors");

@@ -42,6 +42,7 @@ struct TrainingOptions {
   std::string format = "float32";  ///< of activations, or float16
   bool allowReducedPrecision = false;
   std::filesystem::path out = "unmetal-run";
+  std::string graph = "forward";  ///< what graph.dot shows, or all
   bool resume = false;
   std::filesystem::path initialWeights;  ///< written by PyTorch; empty: the seed's
   double checkpointSeconds = 5;

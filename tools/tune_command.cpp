@@ -77,7 +77,7 @@ void addTuneCommand(CLI::App& program) {
       ->capture_default_str();
   addPictureSizeOption(*command, arguments->pictureSize)->default_str("28x28x1");
   command->add_option("--format", arguments->format, "Of images and gradients between the layers")
-      ->check(CLI::IsMember({"float32", "float16"}))
+      ->check(oneOf({"float32", "float16"}))
       ->capture_default_str();
   command->add_flag("--allow-reduced-precision", arguments->allowReducedPrecision,
                     "A GPU may multiply with the 11 bits of TF32");

@@ -10,6 +10,7 @@
 #include "tools/data/picture_folder.hpp"
 #include "tools/data/synthetic.hpp"
 #include "tools/picture.hpp"
+#include "tools/suggestion.hpp"
 #include "tools/text.hpp"
 
 namespace unmetal {
@@ -52,10 +53,12 @@ Dataset load(std::string_view specification, Split split, const PictureFolderOpt
   if (specification == "fashion-mnist") return loadFashionMnist(fashionMnistFolder, split);
   if (const auto folder = after("fashion-mnist:", specification)) return loadFashionMnist(*folder, split);
   if (const auto folder = after(folderOf, specification)) return loadPictureFolder(*folder, split, options);
+  const std::vector<std::string> kinds{"fashion-mnist", "folder", "synthetic"};
   throw mps::Error(
       "the data set \"" + std::string(specification) +
       "\" is not known, expected fashion-mnist, fashion-mnist:FOLDER, folder:FOLDER, synthetic or "
-      "synthetic:HxWxC");
+      "synthetic:HxWxC" +
+      suggestion(specification.substr(0, specification.find(':')), kinds));
 }
 
 }  // namespace

@@ -1,0 +1,115 @@
+"""What somebody types first: mistyped words get the right one suggested, help fits the terminal, files may stand alone."""
+
+import fcntl
+import os
+import pty
+import struct
+import subprocess
+import termios
+import unittest
+
+from harness import PROGRAM, ProgramTest, SECONDS, SIDE, png, run
+
+
+class Typos(ProgramTest):
+    def test_the_word_that_is_meant_is_suggested(self):
+        train = self.train_arguments("run")
+        for arguments, words in ((["trian"], "there is no command or option trian; did you mean train?"),
+                                 (["pred"], "there is no command or option pred;"),
+                                 (["--versoin"], "did you mean --version?"),
+                                 ([*train, "--epoch", 3], "train has no option --epoch; did you mean --epochs?"),
+                                 ([*train, "--epoch=3"], "train has no option --epoch; did you mean --epochs?"),
+                                 ([*train, "--chekpoint-every", 3], "did you mean --checkpoint-every?"),
+                                 (["eval", "--checkpiont", "x"], "eval has no option --checkpiont; did you mean --checkpoint?"),
+                                 (["devices", "--colour"], "devices has no option --colour; unmetal help devices lists them"),
+                                 (["eval", "x", "y"], "eval takes no argument y"),
+                                 (["help", "trian"], "there is no command trian; did you mean train?"),
+                                 (self.with_option(train, "--optimizer", "sdg"), "did you mean sgd?"),
+                                 (self.with_option(train, "--lr-schedule", "cosin"), "did you mean cosine?"),
+                                 (self.with_option(train, "--format", "flaot16"), "did you mean float16?"),
+                                 (self.with_option(train, "--net", "restnet18:8"), "did you mean resnet18?"),
+                                 (self.with_option(train, "--data", "fashon-mnist"), "did you mean fashion-mnist?"),
+                                 (self.with_option(train, "--data", "synthetik:28x28x1"), "did you mean synthetic?")):
+            with self.subTest(arguments=arguments):
+                self.expect_error(arguments, words)
+
+    def test_nothing_is_suggested_for_another_word(self):
+        for arguments in (["fly"], ["train", "--wings"], self.with_option(self.train_arguments("run"), "--net", "fishnet")):
+            self.assertNotIn("did you mean", self.expect_error(arguments).stderr)
+
+
+class Files(ProgramTest):
+    def test_the_checkpoint_needs_no_option(self):
+        self.train("run", epochs=1)
+        checkpoint = self.folder / "run" / "checkpoint.safetensors"
+        pictures = [self.folder / "a.png", self.folder / "b.png"]
+        for path in pictures:
+            path.write_bytes(png(SIDE, SIDE, bytes(SIDE * SIDE)))
+        self.assertEqual(run("eval", checkpoint).stdout, run("eval", "--checkpoint", checkpoint).stdout)
+        expected = run("predict", "--checkpoint", checkpoint, *pictures)
+        self.assertEqual((expected.returncode, len(expected.stdout.splitlines())), (0, 2))
+        self.assertEqual(run("predict", checkpoint, *pictures).stdout, expected.stdout)
+        self.assertEqual(run("predict", *pictures, "--checkpoint", checkpoint).stdout, expected.stdout)
+        for arguments in (["predict"], ["predict", checkpoint]):
+            self.expect_error(arguments, "as in unmetal predict CHECKPOINT PICTURE")
+        self.expect_error(["eval"], "--checkpoint")
+
+    def test_pictures_of_other_kinds_are_named(self):
+        pictures = self.folder / "pictures" / "cat"
+        pictures.mkdir(parents=True)
+        for i in range(4):
+            (pictures / f"{i}.png").write_bytes(png(SIDE, SIDE, bytes(SIDE * SIDE)))
+        for name in ("a.gif", "a.webp", "a.bmp", "a.tif", "a.heic"):
+            (pictures / name).write_bytes(b"")
+            self.expect_error(["train", "--data", f"folder:{pictures.parent}", "--out", self.folder / "run"],
+                              f"{pictures / name} is of a kind that cannot be read, only PNG and JPEG can", "--skip-bad")
+            (pictures / name).unlink()
+
+
+class Help(ProgramTest):
+    def in_terminal(self, columns, *arguments):
+        """What the program prints on a terminal of so many columns."""
+        terminal, end = pty.openpty()
+        fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+        program = subprocess.Popen([PROGRAM, *arguments], stdout=end, env=environment)
+        os.close(end)
+        output = b""
+        try:
+            while part := os.read(terminal, 65536):
+                output += part
+        except OSError:
+            pass  # the program has ended
+        os.close(terminal)
+        self.assertEqual(program.wait(timeout=SECONDS), 0)
+        return output.decode().replace("\r\n", "\n")
+
+    def test_it_fits_the_terminal(self):
+        for columns in (50, 100):
+            text = self.in_terminal(columns, "train", "--help")
+            self.assertLessEqual(max(map(len, text.splitlines())), columns)
+        self.assertGreater(max(map(len, text.splitlines())), 80)
+
+    def test_help_of_a_command(self):
+        self.assertEqual(run("help", "train").stdout, run("train", "--help").stdout)
+        self.assertIn("--epochs", run("help", "train").stdout)
+        self.assertEqual(run("help").stdout, run("--help").stdout)
+
+
+class Graph(ProgramTest):
+    def test_the_picture_shows_the_forward_part(self):
+        arguments = ["train", "--data", "synthetic:16x16x1", "--net", "resnet18:2", "--batch", 2, "--steps", 1, "--out", self.folder / "run"]
+        self.assertEqual(run(*arguments).returncode, 0)
+        forward = (self.folder / "run" / "graph.dot").read_text()
+        self.assertNotIn("Gradient", forward)
+        self.assertIn("layer4.1.conv2", forward)
+        # Each step once, and the edges of shortcuts: what Graphviz draws in no time.
+        self.assertLess(forward.count(" -> "), 110)
+        self.assertEqual(run(*arguments, "--graph", "all").returncode, 0)
+        both = (self.folder / "run" / "graph.dot").read_text()
+        self.assertIn("Gradient", both)
+        self.assertGreater(both.count(" -> "), 3 * forward.count(" -> "))
+
+
+if __name__ == "__main__":
+    unittest.main()
