@@ -6,6 +6,7 @@
 #include <cstring>
 #include <span>
 #include <string_view>
+#include <tuple>
 
 #include "mps/core/error.hpp"
 #include "mtl/command_buffer.hpp"
@@ -27,7 +28,7 @@ constexpr const char* classPrefix = "class.";
 constexpr std::uint64_t mostClasses = 4096;
 
 template <class Number>
-Number numberOf(const mps::SafetensorsFile& file, const std::string& key) {
+Number numberOf(const mps::SafetensorsHeader& file, const std::string& key) {
   const std::string& text = file.metadata(key);
   Number value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -123,7 +124,7 @@ void Checkpoint::write(const std::filesystem::path& path) const {
 }
 
 CheckpointFile CheckpointFile::read(const std::filesystem::path& path) {
-  CheckpointFile checkpoint(mps::SafetensorsFile::read(path));
+  CheckpointFile checkpoint(mps::SafetensorsHeader::read(path));
   const auto& metadata = checkpoint.file_.metadata();
   if (const auto found = metadata.find("format"); found == metadata.end() || found->second != format)
     throw checkpoint.file_.error("it is no checkpoint of this program");
@@ -186,7 +187,35 @@ NetworkOptions CheckpointFile::networkOptions() const {
     options.classNames.push_back(file_.metadata(classPrefix + std::to_string(i)));
   if (settings_.contains("batch"))
     options.batchSize = numberOf<std::uint64_t>(file_, std::string(settingPrefix) + "batch");
+  options.expectTensor = tensorCheck();
   return options;
+}
+
+bool CheckpointFile::isOf(const NetworkOptions& network) const {
+  const NetworkOptions ours = networkOptions();
+  return std::tie(ours.name, ours.height, ours.width, ours.channels) ==
+             std::tie(network.name, network.height, network.width, network.channels) &&
+         ours.classNames.size() == network.classNames.size();
+}
+
+std::function<void(const std::string&, std::span<const std::uint64_t>)> CheckpointFile::tensorCheck() const {
+  return [file = file_](const std::string& tensor, std::span<const std::uint64_t> shape) {
+    static_cast<void>(file.tensor(tensor, mps::DataType::Float32, shape));
+  };
+}
+
+mps::SafetensorsFile CheckpointFile::tensorsFor(const Network& network) const {
+  // An optimiser keeps three arrays for each of a layer's at most; counters and such are small.
+  constexpr std::uint64_t arraysOfAValue = 4;
+  constexpr std::uint64_t countersBytes = std::uint64_t{1} << 20U;
+  std::uint64_t most = countersBytes;
+  for (const auto& layer : network.layers)
+    for (const mps::SafetensorsTensor& tensor : layer->tensors(false))
+      most += arraysOfAValue * tensor.bytes.size();
+  if (file_.dataLength() > most)
+    throw file_.error("its tensors have " + std::to_string(file_.dataLength()) + " bytes, those of " +
+                      network.options.name + " have at most " + std::to_string(most));
+  return mps::SafetensorsFile::read(file_);
 }
 
 PictureFolderOptions CheckpointFile::pictureOptions() const {
@@ -202,7 +231,8 @@ PictureFolderOptions CheckpointFile::pictureOptions() const {
 }
 
 void CheckpointFile::restoreWeights(Network& network) const {
-  for (const auto& layer : network.layers) layer->read(file_, false);
+  const mps::SafetensorsFile file = tensorsFor(network);
+  for (const auto& layer : network.layers) layer->read(file, false);
 }
 
 void CheckpointFile::checkSettings(const TrainingSettings& settings) const {
@@ -215,11 +245,11 @@ void CheckpointFile::checkSettings(const TrainingSettings& settings) const {
   }
 }
 
-void CheckpointFile::checkTensors() const {
-  for (const mps::SafetensorsTensor& tensor : file_.tensors()) {
+void CheckpointFile::checkTensors(const mps::SafetensorsFile& file) const {
+  for (const mps::SafetensorsTensor& tensor : file.tensors()) {
     if (const auto trouble = troubleOf(tensor.name, tensor.type, tensor.bytes)) throw file_.error(*trouble);
     if (!tensor.name.ends_with(".step")) continue;
-    if (const std::uint64_t step = file_.unsignedNumber(tensor.name); step > position_.step)
+    if (const std::uint64_t step = file.unsignedNumber(tensor.name); step > position_.step)
       throw file_.error("its tensor \"" + tensor.name + "\" is " + std::to_string(step) + ", beyond the " +
                         std::to_string(position_.step) + " steps of the training");
   }
@@ -230,10 +260,11 @@ void CheckpointFile::restoreTraining(Network& network, const TrainingSettings& s
   if (file_.metadata().contains(classPrefix + std::string("0")))
     if (const auto other = firstOtherClass(networkOptions().classNames, network.options.classNames))
       throw file_.error("its " + *other);
-  checkTensors();
-  for (const auto& layer : network.layers) layer->read(file_, true);
+  const mps::SafetensorsFile file = tensorsFor(network);
+  checkTensors(file);
+  for (const auto& layer : network.layers) layer->read(file, true);
   const std::vector<std::uint64_t> shape{network.training->randomCounters().size()};
-  const mps::SafetensorsTensor& tensor = file_.tensor(countersName, mps::DataType::UInt64, shape);
+  const mps::SafetensorsTensor& tensor = file.tensor(countersName, mps::DataType::UInt64, shape);
   std::vector<std::uint64_t> counters(shape[0]);
   if (!counters.empty()) std::memcpy(counters.data(), tensor.bytes.data(), tensor.bytes.size());
   network.training->setRandomCounters(counters);

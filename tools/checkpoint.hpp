@@ -3,9 +3,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <future>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -59,15 +61,21 @@ class Checkpoint {
   mps::SafetensorsMetadata metadata_;
 };
 
-/// A checkpoint that was read and checked.
+/// A checkpoint whose header was read and checked. Its tensors are read when a network of their sizes is there: a file of
+/// a kilobyte may name a network of gigabytes, and a small one may lie in a file of gigabytes.
 class CheckpointFile {
  public:
   /// @throws mps::Error in one sentence for a missing or damaged file or one of another program.
   static CheckpointFile read(const std::filesystem::path& path);
 
   [[nodiscard]] const std::string& setting(const std::string& name) const;
-  /// Name, sizes, classes and, where it is known, batch size of the network, for inference.
+  /// Name, sizes, classes and, where it is known, batch size of the network, for inference. Building it throws when the
+  /// file has not its tensors.
   [[nodiscard]] NetworkOptions networkOptions() const;
+  /// Whether name, sizes and number of classes are the same.
+  [[nodiscard]] bool isOf(const NetworkOptions& network) const;
+  /// For NetworkOptions::expectTensor: throws mps::Error unless the file has that tensor. May outlive this object.
+  [[nodiscard]] std::function<void(const std::string&, std::span<const std::uint64_t>)> tensorCheck() const;
   /// How the training read a folder of pictures, in case it did.
   [[nodiscard]] PictureFolderOptions pictureOptions() const;
   [[nodiscard]] const TrainingPosition& position() const { return position_; }
@@ -87,10 +95,13 @@ class CheckpointFile {
   void restoreTraining(Network& network, const TrainingSettings& settings) const;
 
  private:
-  explicit CheckpointFile(mps::SafetensorsFile file) : file_(std::move(file)) {}
+  explicit CheckpointFile(mps::SafetensorsHeader header) : file_(std::move(header)) {}
   void checkSettings(const TrainingSettings& settings) const;
-  void checkTensors() const;
-  mps::SafetensorsFile file_;
+  /// @throws mps::Error when it is damaged, or has more tensors than checkpoints of that network have
+  [[nodiscard]] mps::SafetensorsFile tensorsFor(const Network& network) const;
+  void checkTensors(const mps::SafetensorsFile& file) const;
+
+  mps::SafetensorsHeader file_;
   std::map<std::string, std::string> settings_;
   TrainingPosition position_;
 };

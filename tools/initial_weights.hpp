@@ -1,12 +1,30 @@
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <span>
+#include <string>
 
 #include "mps/trainable/trainable_layer.hpp"
+#include "mps/weights/safetensors.hpp"
 
 namespace unmetal {
+
+/// A safetensors file of weights that PyTorch wrote. Its header was read; its data is when layers of its sizes are there.
+class InitialWeights {
+ public:
+  /// @throws mps::Error for a file that is none
+  explicit InitialWeights(const std::filesystem::path& path);
+  /// For NetworkOptions::expectTensor: throws mps::Error unless the file has that tensor, in whatever order of its sides.
+  [[nodiscard]] std::function<void(const std::string&, std::span<const std::uint64_t>)> tensorCheck() const;
+  /// As readInitialWeights() does.
+  void read(std::span<const std::shared_ptr<mps::TrainableLayer>> layers) const;
+
+ private:
+  mps::SafetensorsHeader header_;
+};
 
 /// Gives layers the weights of a safetensors file that PyTorch wrote: a state_dict whose names are those of the
 /// layers, as torchvision's are for resnet18 and resnet50, with PyTorch's shapes (TrainableLayer::readFromPyTorch).

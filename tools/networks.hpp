@@ -2,7 +2,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -53,6 +55,9 @@ struct NetworkOptions {
   mps::ImageFeatureChannelFormat format = mps::ImageFeatureChannelFormat::Float32;
   /// Whether a GPU may multiply with the 11 bits of TF32.
   bool allowReducedPrecision = false;
+  /// Asked before a layer is made, for one whose values a file is to give: it throws where the file has not this tensor.
+  /// So no more memory is taken than the file is long. @param shape of a convolution's weights as in files of ours
+  std::function<void(const std::string& tensor, std::span<const std::uint64_t> shape)> expectTensor = nullptr;
 };
 
 /// Layers with their weights, and the graphs that train and use them.

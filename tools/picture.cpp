@@ -4,15 +4,14 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <string_view>
 
 #include "mps/core/error.hpp"
-#include "mps/weights/input_file.hpp"
 #include "tools/orientation.hpp"
+#include "tools/picture_file.hpp"
 
 namespace unmetal {
 namespace {
-
-constexpr std::uint64_t largestPictureFile = std::uint64_t{1} << 30;
 
 /// libpng's structure for one picture, freed in the end.
 class PngImage {
@@ -153,11 +152,26 @@ Picture parsePicture(std::span<const std::byte> file, const std::string& name) {
   if (file.empty()) throw mps::Error(name + " is empty");
   if (beginsWith({0xFF, 0xD8, 0xFF})) return parseJpeg(file, name);
   if (beginsWith({0x89, 'P', 'N', 'G'})) return parsePng(file, name);
+  const auto hasAt = [&](std::size_t position, std::string_view letters) {
+    return file.size() >= position + letters.size() &&
+           std::ranges::equal(letters, file.subspan(position, letters.size()), {},
+                              [](char letter) { return static_cast<std::byte>(letter); });
+  };
+  const char* kind = nullptr;
+  if (hasAt(0, "GIF8")) kind = "GIF";
+  if (hasAt(0, "RIFF") && hasAt(8, "WEBP")) kind = "WebP";
+  if (hasAt(0, "BM")) kind = "BMP";
+  if (hasAt(0, "II*") || hasAt(0, std::string_view("MM\0*", 4))) kind = "TIFF";
+  if (hasAt(4, "ftyphei") || hasAt(4, "ftypmif1")) kind = "HEIC";
+  if (hasAt(4, "ftypavif")) kind = "AVIF";
+  if (kind != nullptr)
+    throw mps::Error(name + " is a " + kind +
+                     " picture, of a kind that cannot be read, only PNG and JPEG can");
   throw mps::Error(name + " is no PNG or JPEG picture");
 }
 
 Picture readPicture(const std::filesystem::path& path) {
-  return parsePicture(mps::readFile(path, largestPictureFile), path.string());
+  return parsePicture(readPictureFile(path), path.string());
 }
 
 Picture fitPicture(const Picture& picture, std::size_t height, std::size_t width, std::size_t channels) {

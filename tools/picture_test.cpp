@@ -128,7 +128,7 @@ TEST(PictureTest, DamagedPixels) {
 
 TEST(PictureTest, OtherFilesAreNamed) {
   const mps::detail::TestFolder folder;
-  mps::detail::writeText(folder / "a.png", "GIF89a and more");
+  mps::detail::writeText(folder / "a.png", "no picture");
   EXPECT_EQ(errorOf<mps::Error>([&] { readPicture(folder / "a.png"); }),
             (folder / "a.png").string() + " is no PNG or JPEG picture");
   EXPECT_EQ(errorOf<mps::Error>([&] { readPicture(folder / "b.png"); }),

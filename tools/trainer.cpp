@@ -53,6 +53,14 @@ Network networkFor(const std::shared_ptr<mtl::Device>& device, const TrainingOpt
   network.allowReducedPrecision = options.allowReducedPrecision;
   network.optimizer = makeOptimizer(device, options.optimizer, learningRate, options.weightDecay);
   network.adamForm = adamFormOf(options.optimizer);
+  // A file that is not this network's is refused before the network takes memory.
+  if (options.resume) {
+    const CheckpointFile file = CheckpointFile::read(options.out / checkpointName);
+    // Where it is of another network, the setting that differs is what to say.
+    if (file.isOf(network)) network.expectTensor = file.tensorCheck();
+  } else if (!options.initialWeights.empty()) {
+    network.expectTensor = InitialWeights(options.initialWeights).tensorCheck();
+  }
   return buildNetwork(device, network);
 }
 
@@ -174,7 +182,7 @@ void Trainer::begin() {
 
 std::string Trainer::drawing() const {
   mps::detail::TextStream text;
-  network_.training->writeDot(text);
+  network_.training->writeDot(text, options_.graph == "all" ? mps::GraphPart::All : mps::GraphPart::Forward);
   return text.str();
 }
 

@@ -1,6 +1,9 @@
 #include "tools/data/picture_folder.hpp"
 
+#include <linux/magic.h>
+#include <sys/vfs.h>
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cctype>
 #include <cmath>
@@ -22,6 +25,11 @@ namespace {
 using Path = std::filesystem::path;
 
 constexpr std::size_t mostClasses = std::size_t{std::numeric_limits<std::uint8_t>::max()} + 1;
+/// Of one class, and of folders in folders in it: what is beyond was made up, or is no folder of pictures.
+constexpr std::size_t mostFolders = 100'000;
+constexpr std::size_t deepestFolders = 32;
+/// Of a name in a message about that.
+constexpr std::size_t longestName = 200;
 
 struct PictureFile {
   Path path;
@@ -35,15 +43,38 @@ struct Contents {
   std::vector<std::string> troubles;
 };
 
-bool isPictureName(const Path& path) {
+std::string extensionOf(const Path& path) {
   std::string extension = path.extension().string();
   for (char& letter : extension) letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
+  return extension;
+}
+
+bool isPictureName(const Path& path) {
+  const std::string extension = extensionOf(path);
   return extension == ".png" || extension == ".jpg" || extension == ".jpeg";
+}
+
+/// Whether somebody who has such a file means it to be learned from.
+bool isNameOfAnotherPicture(const Path& path) {
+  constexpr std::array extensions{".gif",  ".webp", ".bmp", ".tif", ".tiff", ".heic",
+                                  ".heif", ".avif", ".jxl", ".jp2", ".ppm",  ".pgm"};
+  return std::ranges::find(extensions, extensionOf(path)) != extensions.end();
+}
+
+/// Names what the kernel makes up: /proc leads to every file there is, and some of its files have no end.
+void checkIsOnADisk(const Path& folder) {
+  struct statfs status {};
+  if (::statfs(folder.c_str(), &status) != 0) return;  // reading it says why
+  constexpr std::array<long, 5> systems{PROC_SUPER_MAGIC, SYSFS_MAGIC, DEBUGFS_MAGIC, CGROUP_SUPER_MAGIC,
+                                        CGROUP2_SUPER_MAGIC};
+  if (std::ranges::find(systems, static_cast<long>(status.f_type)) != systems.end())
+    throw mps::Error(folder.string() + " is a folder of the system's, not of pictures");
 }
 
 /// What is in a folder, by name. @throws mps::Error
 std::vector<Path> entriesOf(const Path& folder) {
   std::vector<Path> entries;
+  checkIsOnADisk(folder);
   try {
     for (const auto& entry : std::filesystem::directory_iterator(folder))
       if (!entry.path().filename().string().starts_with('.')) entries.push_back(entry.path());
@@ -63,6 +94,8 @@ EntryKind kindOf(const Path& path) {
   const auto status = std::filesystem::status(path, error);
   if (std::filesystem::is_directory(status)) return EntryKind::Folder;
   if (isPictureName(path)) return EntryKind::Picture;
+  if (isNameOfAnotherPicture(path))
+    throw mps::Error(path.string() + " is of a kind that cannot be read, only PNG and JPEG can");
   if (error) throw mps::Error("cannot read " + path.string() + ": " + error.message());
   return EntryKind::Other;
 }
@@ -86,6 +119,18 @@ class ClassScan {
       troubles_.push_back(folder.string() + " leads back to " + real.string() + ", a folder above it");
       return;
     }
+    if (above_.size() > deepestFolders) {
+      troubles_.push_back(folder.string().substr(0, longestName) + " lies more than " +
+                          std::to_string(deepestFolders) + " folders deep");
+      return;
+    }
+    if (visited_.size() == mostFolders) {
+      if (!isEnough_)
+        troubles_.push_back("a class of " + above_[0].string() + " has more than " +
+                            std::to_string(mostFolders) + " folders");
+      isEnough_ = true;
+      return;
+    }
     if (!visited_.insert(real).second) {
       troubles_.push_back(folder.string() + " leads to " + real.string() +
                           ", a folder that the class has already");
@@ -101,6 +146,7 @@ class ClassScan {
   }
 
   void take(const Path& entry) {
+    if (isEnough_) return;
     try {
       const EntryKind kind = kindOf(entry);
       if (kind == EntryKind::Folder) enter(entry);
@@ -114,6 +160,7 @@ class ClassScan {
   std::vector<Path> above_;
   /// All that were looked at: folders with links to each other are not walked on every way there is.
   std::set<Path> visited_;
+  bool isEnough_ = false;
   std::vector<Path> files_;
 };
 

@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <set>
 #include <string>
 #include <vector>
@@ -145,6 +147,9 @@ TEST_F(PictureFolder, ACorruptPictureIsNamed) {
   EXPECT_EQ(valuesOf(load(Split::Training)), (Values{10, 11, 13, 20, 21, 22, 23}));
   EXPECT_EQ(load(Split::Training).labels, (Labels{0, 0, 0, 1, 1, 1, 1}));
   write("cat/2.png", "GIF89a");
+  EXPECT_EQ(trouble(),
+            shown("cat/2.png") + " is a GIF picture, of a kind that cannot be read, only PNG and JPEG can");
+  write("cat/2.png", "no picture");
   EXPECT_EQ(trouble(), shown("cat/2.png") + " is no PNG or JPEG picture");
 }
 
@@ -181,6 +186,44 @@ TEST_F(PictureFolder, WhatIsNoPictureIsNamed) {
   std::filesystem::create_directory(folder_ / "empty");
   EXPECT_EQ(trouble(), "the folder " + shown("empty") + " holds no PNG or JPEG pictures");
   EXPECT_EQ(load(Split::Training).classNames.size(), 2U);
+}
+
+TEST_F(PictureFolder, PicturesOfOtherKindsAreNamed) {
+  writeTwoClasses();
+  for (const char* name : {"cat/5.gif", "cat/5.webp", "cat/5.bmp", "cat/5.TIF", "cat/5.heic"}) {
+    write(name, "whatever");
+    EXPECT_EQ(trouble(), shown(name) + " is of a kind that cannot be read, only PNG and JPEG can");
+    std::filesystem::remove(folder_ / name);
+  }
+  write("cat/Thumbs.db", "whatever");
+  options_.skipBad = false;
+  EXPECT_NO_THROW(load(Split::Training));
+}
+
+TEST_F(PictureFolder, FoldersInFoldersHaveAnEnd) {
+  writeTwoClasses();
+  // Each is made within the one before: the whole path is longer than a path may be.
+  const Path before = std::filesystem::current_path();
+  std::filesystem::current_path(folder_ / "dog");
+  for (int i = 0; i < 3000; ++i) {
+    ASSERT_EQ(::mkdir("f", 0700), 0);
+    ASSERT_EQ(::chdir("f"), 0);
+  }
+  std::filesystem::current_path(before);
+  const std::string found = trouble();
+  EXPECT_TRUE(found.starts_with(shown("dog/f/f"))) << found;
+  EXPECT_TRUE(found.ends_with(" lies more than 32 folders deep")) << found;
+  EXPECT_EQ(load(Split::Training).count(), 8U);
+  // remove_all() cannot, either.
+  ASSERT_EQ(std::system(("rm -rf '" + (folder_ / "dog").string() + "'").c_str()), 0);
+}
+
+TEST_F(PictureFolder, FoldersOfTheSystemAreNamed) {
+  EXPECT_EQ(errorOf<mps::Error>([&] { loadDataset("folder:/proc", Split::Training, options_); }),
+            "/proc is a folder of the system's, not of pictures");
+  writeTwoClasses();
+  std::filesystem::create_directory_symlink("/proc", folder_ / "dog" / "link");
+  EXPECT_EQ(trouble(), shown("dog/link") + " is a folder of the system's, not of pictures");
 }
 
 TEST_F(PictureFolder, ALinkToNothingIsNamed) {

@@ -53,12 +53,18 @@ std::shared_ptr<mps::TrainableConvolution> NetworkBuilder::weights(
                                                                             source.channels, outputs);
   descriptor.setStrideInPixelsX(stride);
   descriptor.setStrideInPixelsY(stride);
+  expectTensor(label + ".weight", {outputs, kernelHeight, kernelWidth, source.channels});
   layer = mps::TrainableConvolution::create(device_, descriptor, label,
                                             options_.seed * seedsOfANetwork + layers_.size(),
                                             options_.optimizer, initialization, options_.adamForm, biases);
   layers_.push_back(layer);
   parameterCount_ += descriptor.weightCount() + (biases == mps::LayerBiases::Trained ? outputs : 0);
   return layer;
+}
+
+void NetworkBuilder::expectTensor(const std::string& tensor,
+                                  std::initializer_list<std::uint64_t> shape) const {
+  if (options_.expectTensor) options_.expectTensor(tensor, std::span(shape.begin(), shape.size()));
 }
 
 void NetworkBuilder::countFlops(const Features& source, const Features& result, std::size_t weightCount) {
@@ -118,6 +124,7 @@ Features NetworkBuilder::batchNormalization(const Features& source, const std::s
   constexpr float epsilon = 1e-5F;
   auto& layer = normalizations_[label];
   if (!layer) {
+    expectTensor(label + ".weight", {source.channels});
     layer = mps::TrainableBatchNormalization::create(device_, source.channels, label, options_.optimizer,
                                                      momentum, epsilon, options_.adamForm);
     layers_.push_back(layer);
@@ -132,6 +139,7 @@ Features NetworkBuilder::instanceNormalization(const Features& source, const std
   constexpr float epsilon = 1e-5F;
   auto& layer = imageNormalizations_[label];
   if (!layer) {
+    expectTensor(label + ".weight", {source.channels});
     layer = mps::TrainableInstanceNormalization::create(device_, source.channels, label, options_.optimizer,
                                                         epsilon, options_.adamForm);
     layers_.push_back(layer);

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <initializer_list>
 #include <map>
 #include <memory>
 #include <string>
@@ -83,6 +85,7 @@ class NetworkBuilder {
                                                      mps::LayerBiases biases);
   Features convolve(const Features& source, const ConvolutionShape& shape, const std::string& label,
                     mps::LayerBiases biases);
+  void expectTensor(const std::string& tensor, std::initializer_list<std::uint64_t> shape) const;
   void countFlops(const Features& source, const Features& result, std::size_t weightCount);
   [[nodiscard]] std::size_t validSize(std::size_t size, const ConvolutionShape& shape) const;
 
