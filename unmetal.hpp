@@ -117,6 +117,7 @@
 #include "mtl/content.hpp"
 #include "mtl/device.hpp"
 #include "mtl/error.hpp"
+#include "mtl/log.hpp"
 #include "mtl/memory.hpp"
 #include "mtl/stream.hpp"
 #include "mtl/types.hpp"

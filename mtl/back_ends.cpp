@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "mtl/cpu/device.hpp"
 #include "mtl/error.hpp"
 
 #if UNMETAL_CUDA
@@ -36,3 +37,11 @@ std::shared_ptr<Device> cudaDevice(int index) {
 }  // namespace mtl
 
 #endif
+
+namespace mtl {
+
+std::string nameForMessages(const Device& device) {
+  return device.kind() == DeviceKind::CPU ? cpu::nameForMessages(device) : device.name();
+}
+
+}  // namespace mtl

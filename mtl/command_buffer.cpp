@@ -1,7 +1,9 @@
 #include "mtl/command_buffer.hpp"
 
+#include "mtl/back_ends.hpp"
 #include "mtl/blit_command_encoder.hpp"
 #include "mtl/command_queue.hpp"
+#include "mtl/device.hpp"
 #include "mtl/error.hpp"
 #include "mtl/memory.hpp"
 #include "mtl/submission.hpp"
@@ -78,7 +80,8 @@ void CommandBuffer::checkOpen() const {
 }
 void CommandBuffer::checkDevice(const char* what, const std::shared_ptr<Device>& device) const {
   if (device != this->device())
-    throw Error(std::string(what) + ": it is of another device than the command buffer");
+    throw Error(std::string(what) + ": it is of another device than the command buffer, " +
+                nameForMessages(*device) + ", expected " + nameForMessages(*this->device()));
 }
 std::size_t CommandBuffer::commandCount() const {
   return submission()->commandCount();
@@ -94,6 +97,22 @@ void CommandBuffer::rollback(const RecordingMark& mark) {
 }
 const std::shared_ptr<Heap>& CommandBuffer::heap() const {
   return submission()->heap();
+}
+
+RecordingGuard::RecordingGuard(CommandBuffer& commandBuffer) : submission_(commandBuffer.submission()) {
+  submission_->openEncode();
+  mark_ = submission_->recorded();
+}
+
+RecordingGuard::~RecordingGuard() {
+  if (!submission_) return;
+  submission_->rollback(mark_);
+  submission_->closeEncode();
+}
+
+void RecordingGuard::keep() {
+  submission_->closeEncode();
+  submission_ = nullptr;
 }
 
 void CommandBuffer::throwIfFailed() {

@@ -106,6 +106,9 @@ struct RecordingMark {
 /// queue run.
 ///
 /// A buffer that its last owner lets go uncommitted never runs: what it would have written stays as it was.
+///
+/// A process that ends does not wait for what it has committed. The command that runs then is finished; those behind it
+/// fail, as does what static objects commit while they are destroyed, and handlers are not called any more.
 class CommandBuffer : public std::enable_shared_from_this<CommandBuffer> {
  public:
   using Handler = std::function<void(CommandBuffer&)>;
@@ -126,8 +129,9 @@ class CommandBuffer : public std::enable_shared_from_this<CommandBuffer> {
 
   /// Reserves the place in the queue. Later calls have no effect.
   void enqueue();
-  /// Hands the buffer to its queue, enqueued first when it was not. @throws Error on a second call, and while an
-  /// encoder is open.
+  /// Hands the buffer to its queue, enqueued first when it was not. @throws Error on a second call, while an
+  /// encoder is open, and inside an encode to this buffer: a data source, an allocator or a padding policy that such an
+  /// encode calls cannot commit it.
   void commit();
   /// Returns when the buffer was handed to the device and its scheduled handlers have run.
   /// @throws Error before commit, and inside a scheduled handler of this buffer.
@@ -145,9 +149,10 @@ class CommandBuffer : public std::enable_shared_from_this<CommandBuffer> {
   [[nodiscard]] CommandBufferStatus status() const;
   /// Set when status() is Error.
   [[nodiscard]] std::optional<CommandBufferError> error() const;
-  /// What is no error and yet worth a look (Metal's logs), such as a temporary image that was let go before
-  /// anybody read it (spec/00 D15): one sentence each, the first 100. Of a buffer that is committed in pieces:
-  /// of all pieces.
+  /// What is no error and yet worth a look (Metal's logs): temporary objects that have reads left (spec/00 D15) when they are
+  /// let go or when the buffer has completed, the last piece of one that is committed in pieces. One sentence each, with the
+  /// object, its label, who wrote it and the reads; the first 100, of all pieces. The environment variable
+  /// UNMETAL_VERBOSE=reads prints all of them on stderr.
   [[nodiscard]] std::vector<std::string> logs() const;
   /// Waits and throws Error with the message of error(), if there is one.
   void throwIfFailed();
@@ -190,20 +195,18 @@ class CommandBuffer : public std::enable_shared_from_this<CommandBuffer> {
   std::shared_ptr<CommandQueue> commandQueue_;  ///< that of every submission behind this
 };
 
-/// Drops what was recorded since construction unless keep() is called: a failed encode leaves no trace.
+/// Drops what was recorded since construction unless keep() is called: a failed encode leaves no trace. Until keep() or
+/// its end nobody can commit the buffer. @throws Error when it was committed already, or the process is ending
 class RecordingGuard {
  public:
-  explicit RecordingGuard(CommandBuffer& commandBuffer)
-      : commandBuffer_(&commandBuffer), mark_(commandBuffer.recorded()) {}
-  ~RecordingGuard() {
-    if (commandBuffer_ != nullptr) commandBuffer_->rollback(mark_);
-  }
+  explicit RecordingGuard(CommandBuffer& commandBuffer);
+  ~RecordingGuard();
   RecordingGuard(const RecordingGuard&) = delete;
   RecordingGuard& operator=(const RecordingGuard&) = delete;
-  void keep() { commandBuffer_ = nullptr; }
+  void keep();
 
  private:
-  CommandBuffer* commandBuffer_;
+  std::shared_ptr<Submission> submission_;  ///< null: kept
   RecordingMark mark_;
 };
 

@@ -1,4 +1,5 @@
 #include "mtl/command_buffer.hpp"
+#include "mtl/back_ends.hpp"
 
 #include <gtest/gtest.h>
 
@@ -8,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "mtl/back_ends.hpp"
 #include "mtl/command_queue.hpp"
 #include "mtl/command_test_tools.hpp"
 #include "mtl/device.hpp"
@@ -449,6 +451,56 @@ TEST(CommandBuffer, RollbackDropsTheLaterCommands) {
   buffer->commit();
   buffer->waitUntilCompleted();
   EXPECT_EQ(ran, (std::vector<int>{1, 4}));
+}
+
+TEST(CommandBuffer, NobodyCommitsItInsideAnEncode) {
+  const auto buffer = newCPUDevice(1)->newCommandQueue()->commandBuffer();
+  buffer->setLabel("step");
+  bool ran = false;
+  {
+    RecordingGuard outer(*buffer);
+    buffer->append(call([&] { ran = true; }));
+    {
+      RecordingGuard inner(*buffer);
+      EXPECT_NE(errorOf([&] { buffer->commit(); }).find("\"step\": committed inside an encode"),
+                std::string::npos);
+      inner.keep();
+    }
+    EXPECT_NE(errorOf([&] { buffer->commit(); }), "");
+    EXPECT_EQ(buffer->status(), CommandBufferStatus::NotEnqueued);
+  }
+  buffer->commit();
+  buffer->waitUntilCompleted();
+  EXPECT_EQ(buffer->status(), CommandBufferStatus::Completed);
+  EXPECT_FALSE(ran) << "the encode failed";
+}
+
+TEST(CommandBuffer, AnEncodeDoesNotBeginAfterCommit) {
+  const auto buffer = newCPUDevice(1)->newCommandQueue()->commandBuffer();
+  buffer->commit();
+  EXPECT_NE(errorOf([&] { const RecordingGuard guard(*buffer); }).find("encode after commit"),
+            std::string::npos);
+}
+
+TEST(CommandBuffer, ASecondCommitIsCalledOne) {
+  const auto buffer = newCPUDevice(1)->newCommandQueue()->commandBuffer();
+  buffer->setLabel("step");
+  buffer->commit();
+  EXPECT_EQ(errorOf([&] { buffer->commit(); }),
+            "CommandBuffer \"step\": committed twice; make a new command buffer for more work");
+  buffer->waitUntilCompleted();
+  EXPECT_NE(errorOf([&] { buffer->commit(); }).find("committed twice"), std::string::npos);
+}
+
+TEST(CommandBuffer, DevicesOfTheSameNameAreToldApart) {
+  const auto own = newCPUDevice(1), other = newCPUDevice(1);
+  EXPECT_EQ(own->name(), "cpu");
+  EXPECT_NE(nameForMessages(*own), nameForMessages(*other));
+  EXPECT_EQ(nameForMessages(*createSystemDefaultDevice()), "cpu");
+  const auto buffer = own->newCommandQueue()->commandBuffer();
+  const std::string error = errorOf([&] { other->newBuffer(4)->synchronize(*buffer); });
+  EXPECT_NE(error.find(nameForMessages(*own)), std::string::npos) << error;
+  EXPECT_NE(error.find(nameForMessages(*other)), std::string::npos) << error;
 }
 
 }  // namespace

@@ -5,7 +5,7 @@ namespace mtl {
 /// What happens to work in flight when the process ends. Engine-internal.
 ///
 /// At its end static objects go, also those of libraries that our threads use (oneDNN's among them). So from then on no
-/// command begins: those that are left fail with a sentence, as what is committed later does, and handlers are not called. The end
+/// command begins: those that are left fail with a sentence, nothing new is encoded, handlers are not called. The end
 /// waits for the command that runs, and at most a second for a handler, which may itself wait for something. Memory of
 /// what did not run is left to the system.
 ///

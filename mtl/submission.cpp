@@ -96,27 +96,12 @@ void HandlerThread::loop(const std::shared_ptr<State>& state) {
   }
 }
 
-void Log::addUnread(const std::string& what, std::size_t reads) noexcept {
-  if (reads == 0 || std::uncaught_exceptions() > 0) return;
-  try {
-    const std::lock_guard lock(mutex_);
-    if (lines_.size() < most)
-      lines_.push_back(what + " was let go with " + std::to_string(reads) +
-                       (reads == 1 ? " read left" : " reads left"));
-  } catch (const std::bad_alloc&) {  // nobody misses a remark
-  }
-}
-
-std::vector<std::string> Log::lines() const {
-  const std::lock_guard lock(mutex_);
-  return lines_;
-}
-
 Submission::Submission(std::shared_ptr<CommandQueue> queue)
     : queue_(std::move(queue)), ownScope_(newScope()), scope_(ownScope_) {}
 
 Submission::~Submission() {
   if (status_ >= CommandBufferStatus::Committed) return;
+  log_->reportUnread();
   if (!runIfDropped()) queue_->submissionEnded();
   if (status_ != CommandBufferStatus::Enqueued) return;
   queue_->leave(*this);
@@ -162,6 +147,21 @@ void Submission::openEncoder() {
 void Submission::closeEncoder() {
   const std::lock_guard lock(mutex_);
   encoderIsOpen_ = false;
+}
+
+void Submission::openEncode() {
+  const std::lock_guard lock(mutex_);
+  if (willRun_ || status_ >= CommandBufferStatus::Committed)
+    throw Error("CommandBuffer \"" + label_ + "\": encode after commit; make a new command buffer");
+  if (ProcessEnd::hasBegun())
+    throw Error("CommandBuffer \"" + label_ +
+                "\": encode while the process is ending, when nothing runs any more");
+  ++openEncodes_;
+}
+
+void Submission::closeEncode() {
+  const std::lock_guard lock(mutex_);
+  --openEncodes_;
 }
 
 void Submission::append(Command command) {
@@ -217,13 +217,35 @@ void Submission::enqueue() {
 }
 
 void Submission::commit() {
-  checkOpen();
+  commit(false);
+}
+
+void Submission::commitToContinue() {
+  commit(true);
+}
+
+void Submission::commit(bool willContinue) {
+  const auto checkOnce = [this] {
+    if (willRun_ || status_ >= CommandBufferStatus::Committed)
+      throw Error("CommandBuffer \"" + label_ +
+                  "\": committed twice; make a new command buffer for more work");
+    if (openEncodes_ > 0)
+      throw Error(
+          "CommandBuffer \"" + label_ +
+          "\": committed inside an encode to it, by a data source, an allocator or a padding policy; commit "
+          "when that encode has returned");
+  };
+  {
+    const std::lock_guard lock(mutex_);
+    checkOnce();
+  }
   checkNoEncoder();
   enqueue();
   {
     const std::lock_guard lock(mutex_);
-    if (willRun_) throw Error("CommandBuffer \"" + label_ + "\": committed twice");
+    checkOnce();
     willRun_ = true;
+    willContinue_ = willContinue;
   }
   ifDropped_.clear();  // before another thread's flush can hand the commands over
   {
@@ -399,6 +421,7 @@ void Submission::end(const std::optional<CommandBufferError>& failure, std::opti
   }
   commands_.clear();
   checks_.clear();
+  if (!willContinue_) log_->reportUnread();
   {
     const std::lock_guard lock(mutex_);
     endTime_ = now();

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "mtl/command_buffer.hpp"
+#include "mtl/log.hpp"
 #include "mtl/worker.hpp"
 
 namespace mtl {
@@ -53,20 +54,6 @@ class HandlerThread {
   Worker worker_;
 };
 
-/// What CommandBuffer::logs returns. Engine-internal. Thread safe.
-class Log {
- public:
-  /// Something temporary is let go. No line unless reads are left, and none after a failed encode, which
-  /// nobody could have read. The first `most` lines stay; out of memory the line is lost.
-  void addUnread(const std::string& what, std::size_t reads) noexcept;
-  [[nodiscard]] std::vector<std::string> lines() const;
-
- private:
-  static constexpr std::size_t most = 100;
-  mutable std::mutex mutex_;
-  std::vector<std::string> lines_;
-};
-
 /// What a command buffer holds and a queue runs. Engine-internal; CommandBuffer is its public face.
 class Submission : public std::enable_shared_from_this<Submission> {
  public:
@@ -89,6 +76,8 @@ class Submission : public std::enable_shared_from_this<Submission> {
   [[nodiscard]] const std::shared_ptr<Log>& log() const { return log_; }
   /// Takes over label, scope, heap and log of the submission that this one continues.
   void continueFrom(const Submission& previous);
+  /// commit() for a submission that another one will continue, which may still read temporary objects.
+  void commitToContinue();
 
   void append(Command command);
   void checkOpen() const;
@@ -99,6 +88,10 @@ class Submission : public std::enable_shared_from_this<Submission> {
   /// Called on the executing thread before the next command that is appended runs, or is replayed together with others:
   /// looks at what the host wrote. What it throws makes that command fail.
   void checkBeforeNext(std::function<void()> check);
+  /// An encode begins, perhaps inside another one: until closeEncode() commit throws, because what is recorded so far may
+  /// yet be taken back. @throws Error after commit, and when the process is ending
+  void openEncode();
+  void closeEncode();
   [[nodiscard]] std::size_t commandCount() const;
   void ifDropped(std::function<void(CommandBuffer&)> record);
   /// Whether commit was called and can no longer throw: what is recorded will run.
@@ -142,6 +135,7 @@ class Submission : public std::enable_shared_from_this<Submission> {
   /// Runs one command, or leaves it out. Returns whether it was left out; sets `failure` when it fails.
   bool runCommand(Command& command, Stream& stream, std::string& failure);
   void runCommands(std::span<Command> commands, Stream& stream, std::string& failure);
+  void commit(bool willContinue);
   /// Lets the device replay them. False: nothing has run.
   bool replay(std::span<Command> commands, Stream& stream, std::string& failure);
   void fail(CommandBufferErrorCode code, const std::string& message);
@@ -173,6 +167,8 @@ class Submission : public std::enable_shared_from_this<Submission> {
   std::optional<CommandBufferError> error_;
   std::string label_;
   bool encoderIsOpen_ = false;
+  std::size_t openEncodes_ = 0;
+  bool willContinue_ = false;
   bool willRun_ = false;
   bool scheduledHandlersDone_ = false;
   bool completedHandlersDone_ = false;

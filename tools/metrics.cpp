@@ -14,6 +14,7 @@
 #include "mps/core/error.hpp"
 #include "mps/weights/atomic_file.hpp"
 #include "mps/weights/input_file.hpp"
+#include "mps/weights/interrupted_call.hpp"
 
 namespace unmetal {
 namespace {
@@ -151,11 +152,7 @@ void MetricsLog::append(const MetricsRow& row) {
 }
 
 void MetricsLog::synchronize() {
-  int result = 0;
-  do {
-    result = ::fdatasync(descriptor_);
-  } while (result != 0 && errno == EINTR);
-  if (result != 0) fail(errno);
+  if (mps::repeatWhileInterrupted([this] { return ::fdatasync(descriptor_); }) != 0) fail(errno);
 }
 
 void MetricsLog::fail(int errorNumber) const {

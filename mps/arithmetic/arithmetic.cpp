@@ -8,6 +8,7 @@
 #include "mps/arithmetic/arithmetic_record.hpp"
 #include "mps/core/as_signed.hpp"
 #include "mps/core/call.hpp"
+#include "mps/core/checked_number.hpp"
 #include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
 #include "mps/core/plan_for.hpp"
@@ -209,7 +210,10 @@ void CNNArithmetic::checkProperties() const {
        {std::pair("primaryEdgeMode", primaryEdgeMode()), std::pair("secondaryEdgeMode", secondaryEdgeMode())})
     if (mode != ImageEdgeMode::Zero && mode != ImageEdgeMode::Clamp)
       throw Error(describe(), property, std::to_string(static_cast<int>(mode)), "Zero or Clamp");
-  if (minimumValue_ > maximumValue_)
+  detail::checkedFinite(describe(), "primaryScale", primaryScale_);
+  detail::checkedFinite(describe(), "secondaryScale", secondaryScale_);
+  detail::checkedFinite(describe(), "bias", bias_);
+  if (!(minimumValue_ <= maximumValue_))
     throw Error(describe(), "minimumValue", std::to_string(minimumValue_),
                 "at most maximumValue, " + std::to_string(maximumValue_));
 }

@@ -1,6 +1,7 @@
 #include "mps/arithmetic/compare.hpp"
 
 #include "mps/arithmetic/arithmetic_problem.hpp"
+#include "mps/core/checked_number.hpp"
 #include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
 
@@ -26,6 +27,10 @@ void NNCompare::setComparisonType(NNComparisonType type) {
   comparisonType_ = type;
 }
 
+void NNCompare::setThreshold(float threshold) {
+  threshold_ = detail::checkedFinite(describe(), "threshold", threshold);
+}
+
 void NNCompare::describeOperation(detail::ArithmeticProblem& problem) const {
   const auto first = static_cast<std::uint64_t>(ArithmeticOperation::Equal);
   problem.operation = static_cast<ArithmeticOperation>(first + static_cast<std::uint64_t>(comparisonType_));
@@ -36,6 +41,7 @@ void NNCompare::codeProperties(Coder& coder) {
   CNNArithmetic::codeProperties(coder);
   coder.codeEnumeration("comparisonType", comparisonType_, NNComparisonType::GreaterOrEqual);
   coder.code("threshold", threshold_);
+  setThreshold(threshold_);
 }
 
 }  // namespace mps

@@ -39,9 +39,9 @@ class NNCompare final : public CNNArithmetic {
   [[nodiscard]] NNComparisonType comparisonType() const { return comparisonType_; }
   /// @throws Error for a number that is none of the types
   void setComparisonType(NNComparisonType type);
-  /// 0.
+  /// 0. @throws Error unless it is finite
   [[nodiscard]] float threshold() const { return threshold_; }
-  void setThreshold(float threshold) { threshold_ = threshold; }
+  void setThreshold(float threshold);
 
  protected:
   explicit NNCompare(const std::shared_ptr<mtl::Device>& device);

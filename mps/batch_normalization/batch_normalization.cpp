@@ -8,6 +8,7 @@
 #include "mps/core/coded_data_sources.hpp"
 #include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
+#include "mps/core/loaded_source.hpp"
 #include "mps/core/normalization_parameters.hpp"
 #include "mps/core/shared_copies.hpp"
 #include "mtl/buffer.hpp"
@@ -22,24 +23,6 @@ using detail::BatchNormalizationParameters;
 using detail::BatchNormalizationProblem;
 
 namespace {
-
-/// Balances load() with purge(), also when reading throws.
-class Loaded {
- public:
-  Loaded(const std::string& kernel, CNNBatchNormalizationDataSource& source) : source_(source) {
-    if (!source.load())
-      throw Error(
-          kernel, "dataSource",
-          "one" + (source.label().empty() ? "" : " \"" + source.label() + "\"") + " whose load() failed",
-          "one that loads");
-  }
-  ~Loaded() { source_.purge(); }
-  Loaded(const Loaded&) = delete;
-  Loaded& operator=(const Loaded&) = delete;
-
- private:
-  CNNBatchNormalizationDataSource& source_;
-};
 
 /// Reads parameters of a data source for one kernel.
 class ParameterReader {
@@ -68,18 +51,19 @@ class ParameterReader {
     const bool readsWeights = gammaAndBeta && !liveWeights;
     const bool readsStatistics = meanAndVariance && !liveStatistics;
     if (!readsWeights && !readsStatistics) return;
-    const Loaded loaded(kernel_, source_);
-    if (readsWeights) {
-      const auto gamma = buffer("gamma", source_.gamma(), 1);
-      parameters.beta = buffer("beta", source_.beta(), 0);
-      parameters.gamma = gamma;
-      parameters.sharesGammaAndBeta = false;
-    }
-    if (readsStatistics) {
-      const auto mean = buffer("mean", source_.mean(), 0);
-      parameters.variance = buffer("variance", source_.variance(), 1);
-      parameters.mean = mean;
-    }
+    detail::readLoaded(kernel_, "dataSource", source_, [&] {
+      if (readsWeights) {
+        const auto gamma = buffer("gamma", source_.gamma(), 1);
+        parameters.beta = buffer("beta", source_.beta(), 0);
+        parameters.gamma = gamma;
+        parameters.sharesGammaAndBeta = false;
+      }
+      if (readsStatistics) {
+        const auto mean = buffer("mean", source_.mean(), 0);
+        parameters.variance = buffer("variance", source_.variance(), 1);
+        parameters.mean = mean;
+      }
+    });
   }
 
   [[nodiscard]] BatchNormalizationParameters readAll() const {
@@ -104,7 +88,8 @@ class ParameterReader {
 CNNBatchNormalizationDataSource& checked(const std::shared_ptr<CNNBatchNormalizationDataSource>& source) {
   if (!source) throw Error("CNNBatchNormalization", "dataSource", "null", "a data source");
   if (source->numberOfFeatureChannels() == 0)
-    throw Error("CNNBatchNormalization", "numberOfFeatureChannels", "0", "at least 1");
+    throw Error(detail::describeOwnerOf(*source, "CNNBatchNormalization"), "numberOfFeatureChannels", "0",
+                "at least 1");
   return *source;
 }
 
@@ -173,9 +158,11 @@ CNNBatchNormalization::CNNBatchNormalization(std::shared_ptr<mtl::Device> device
       channels_(checked(dataSource_).numberOfFeatureChannels()),
       neuron_(fusedNeuronDescriptor),
       parameters_(std::make_shared<BatchNormalizationParameters>(
-          ParameterReader("CNNBatchNormalization", this->device(), *dataSource_, channels_).readAll())) {
-  neuron_.check("CNNBatchNormalization", "fusedNeuronDescriptor", channels_);
+          ParameterReader(detail::describeOwnerOf(*dataSource_, "CNNBatchNormalization"), this->device(),
+                          *dataSource_, channels_)
+              .readAll())) {
   if (!dataSource_->label().empty()) setLabel(dataSource_->label());
+  neuron_.check(describe(), "fusedNeuronDescriptor", channels_);
 }
 
 CNNBatchNormalization::CNNBatchNormalization(const CNNBatchNormalization& other)

@@ -1,6 +1,7 @@
 #include "mps/batch_normalization/matrix_neuron.hpp"
 
 #include "mps/batch_normalization/matrix_columns.hpp"
+#include "mps/core/checked_number.hpp"
 #include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
 
@@ -49,10 +50,16 @@ void detail::MatrixNeuronProperties::setNeuronToPReLU(std::span<const float> par
   setNeuron(NNNeuronDescriptor::cnnNeuronPReLUDescriptor(parametersA));
 }
 
+void detail::MatrixNeuronProperties::setAlpha(double alpha) {
+  checkedFinite("MatrixNeuron", "alpha", static_cast<float>(alpha));
+  alpha_ = alpha;
+}
+
 void detail::MatrixNeuronProperties::codeNeuronProperties(Coder& coder) {
   codeNeuron(coder, /*takesSlopes=*/true);
   codeLimits(coder);
   coder.code("alpha", alpha_);
+  setAlpha(alpha_);
 }
 
 std::shared_ptr<MatrixNeuron> MatrixNeuron::create(const std::shared_ptr<mtl::Device>& device) {

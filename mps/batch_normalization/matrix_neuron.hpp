@@ -17,9 +17,9 @@ namespace detail {
 /// What MatrixNeuron and its gradient have in common.
 class MatrixNeuronProperties : public KernelNeuron, public MatrixSampleLimits {
  public:
-  /// What the input is multiplied with, as float32. 1.
+  /// What the input is multiplied with, as float32. 1. @throws Error unless that is finite
   [[nodiscard]] double alpha() const { return alpha_; }
-  void setAlpha(double alpha) { alpha_ = alpha; }
+  void setAlpha(double alpha);
   /// PReLU with one slope for each column, the first one for the first column that is read; they are copied. Parameters
   /// A and B become 0. @throws Error for no slopes; fewer than columns throw when encoding
   void setNeuronToPReLU(std::span<const float> parametersA);

@@ -272,7 +272,7 @@ void NNConcatenationGradient::encodeBatchWithNext(const std::shared_ptr<mtl::Com
   for (std::size_t i = 0; i < 2; ++i)
     checkEncode(commandBuffer, "sourceGradient", sourceGradients, "sourceImage", sourceImages[i],
                 destinationGradients[i], true);
-  if (sourceGradients.empty()) return;
+  detail::checkNotEmpty(*this, "sourceGradients", sourceGradients);
   detail::checkStates(*this, "gradientStates", *commandBuffer, gradientStates, sourceGradients.count());
   const Slice first = resolveSlice(sourceGradients, sourceImages[0], gradientStates, destinationGradients[0]);
   const Slice second =

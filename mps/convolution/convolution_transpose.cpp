@@ -34,12 +34,11 @@ ConvolutionProblem partnerOf(ConvolutionProblem own) {
   return own;
 }
 
-void checkDescriptor(const CNNConvolutionDescriptor& descriptor) {
+void checkDescriptor(const std::string& kernel, const CNNConvolutionDescriptor& descriptor) {
   if (descriptor.channelMultiplier() != 0)
-    throw Error("CNNConvolutionTranspose", "weights", "of a depth-wise convolution", "groups instead");
+    throw Error(kernel, "weights", "of a depth-wise convolution", "groups instead");
   if (descriptor.subPixelScaleFactor() != 1)
-    throw Error("CNNConvolutionTranspose", "subPixelScaleFactor",
-                std::to_string(descriptor.subPixelScaleFactor()), "1");
+    throw Error(kernel, "subPixelScaleFactor", std::to_string(descriptor.subPixelScaleFactor()), "1");
 }
 
 void place(detail::WindowAxis& partner, std::int64_t larger, std::int64_t smaller, std::int64_t shift) {
@@ -54,8 +53,8 @@ CNNConvolutionTranspose::CNNConvolutionTranspose(std::shared_ptr<mtl::Device> de
                                                  std::shared_ptr<CNNConvolutionDataSource> weights)
     : CNNKernel(std::move(device)),
       ForwardKernelWithWeights("CNNConvolutionTranspose", this->device(), std::move(weights)) {
-  checkDescriptor(descriptor());
   setLabel(dataSource()->label());
+  checkDescriptor(describe(), descriptor());
 }
 
 std::shared_ptr<CNNConvolutionTranspose> CNNConvolutionTranspose::create(
@@ -111,7 +110,7 @@ ImageBatch CNNConvolutionTranspose::encodeUndoing(const std::shared_ptr<mtl::Com
                                                   bool destinationStatesAreTemporary) {
   detail::checkCommandBuffer(*this, commandBuffer);
   if (destinationStates != nullptr) *destinationStates = {};
-  if (sourceImages.empty()) return {};
+  detail::checkNotEmpty(*this, "sourceImages", sourceImages);
   detail::checkNotStacked(*this, "sourceImages", sourceImages);
   detail::checkStates(*this, "convolutionGradientStates", *commandBuffer, undone, sourceImages.count());
   const detail::ForwardRecord& record = recordOfUndone(undone[0].get());
@@ -360,7 +359,7 @@ void CNNConvolutionTranspose::codeProperties(Coder& coder) {
   codeWeights(coder);
   kernelOffsetX_.code(coder, "kernelOffsetX");
   kernelOffsetY_.code(coder, "kernelOffsetY");
-  checkDescriptor(descriptor());
+  checkDescriptor(describe(), descriptor());
 }
 
 void CNNConvolutionTransposeGradient::codeProperties(Coder& coder) {

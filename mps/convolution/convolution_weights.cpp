@@ -9,6 +9,7 @@
 #include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
 #include "mps/core/float16.hpp"
+#include "mps/core/loaded_source.hpp"
 #include "mtl/buffer.hpp"
 #include "mtl/device.hpp"
 #include "mtl/memory.hpp"
@@ -16,27 +17,10 @@
 namespace mps::detail {
 namespace {
 
-/// Balances load() with purge(), also when reading throws.
-class Loaded {
- public:
-  Loaded(const std::string& kernel, CNNConvolutionDataSource& source) : source_(source) {
-    if (!source.load())
-      throw Error(kernel, "weights",
-                  "a data source" + (source.label().empty() ? "" : " \"" + source.label() + "\"") +
-                      " whose load() failed",
-                  "one that loads");
-  }
-  ~Loaded() { source_.purge(); }
-  Loaded(const Loaded&) = delete;
-  Loaded& operator=(const Loaded&) = delete;
-
- private:
-  CNNConvolutionDataSource& source_;
-};
-
 bool hasBiasTerms(const std::string& kernel, CNNConvolutionDataSource& source) {
-  const Loaded loaded(kernel, source);
-  return !source.biasTerms().empty();
+  bool found = false;
+  readLoaded(kernel, "weights", source, [&] { found = !source.biasTerms().empty(); });
+  return found;
 }
 
 std::vector<float> decode8Bit(const std::string& kernel, const CNNConvolutionDataSource& source,
@@ -133,14 +117,16 @@ std::shared_ptr<const ConvolutionWeights> ConvolutionWeights::read(
     result->biasesOffset_ = live->biasesOffset();
     return result;
   }
-  const Loaded loaded(kernel, source);
-  std::vector<float> weights = decode(kernel, source, descriptor);
-  const auto terms = source.biasTerms();
+  std::vector<float> weights, biases;
   const std::size_t channels = descriptor.outputFeatureChannels();
-  if (!terms.empty() && terms.size() != channels)
-    throw Error(kernel, "biasTerms", std::to_string(terms.size()) + " values",
-                std::to_string(channels) + " or none");
-  std::vector<float> biases(terms.begin(), terms.end());
+  readLoaded(kernel, "weights", source, [&] {
+    weights = decode(kernel, source, descriptor);
+    const auto terms = source.biasTerms();
+    if (!terms.empty() && terms.size() != channels)
+      throw Error(kernel, "biasTerms", std::to_string(terms.size()) + " values",
+                  std::to_string(channels) + " or none");
+    biases.assign(terms.begin(), terms.end());
+  });
   if (const auto& folding = descriptor.folding()) {
     biases.resize(channels);
     for (std::size_t k = 0; k < channels; ++k) biases[k] = biases[k] * folding->scale[k] + folding->shift[k];

@@ -10,6 +10,7 @@
 #include "mps/core/coded_data_sources.hpp"
 #include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
+#include "mps/core/loaded_source.hpp"
 #include "mps/core/shared_copies.hpp"
 #include "mtl/buffer.hpp"
 #include "mtl/command_buffer.hpp"
@@ -48,8 +49,9 @@ void checkDifferentiable(const std::string& kernel, const CNNConvolutionDescript
 KernelWithWeights::KernelWithWeights(const char* className, const std::shared_ptr<mtl::Device>& device,
                                      std::shared_ptr<CNNConvolutionDataSource> dataSource)
     : dataSource_(std::move(dataSource)), descriptor_(checked(className, dataSource_).descriptor()) {
-  descriptor_.check(className);
-  weights_ = ConvolutionWeights::read(className, device, *dataSource_, descriptor_);
+  const std::string kernel = describeOwnerOf(*dataSource_, className);
+  descriptor_.check(kernel);
+  weights_ = ConvolutionWeights::read(kernel, device, *dataSource_, descriptor_);
 }
 
 KernelWithWeights::KernelWithWeights(Decoding /*decoding*/)
@@ -115,6 +117,7 @@ std::shared_ptr<CNNConvolutionWeightsAndBiasesState> ForwardKernelWithWeights::e
   mtl::RecordingGuard guard(*commandBuffer);
   weights()->copyTo(kernel().describe(), *commandBuffer, *state);
   guard.keep();
+  state->setProducer(kernel().describe());
   return state;
 }
 
@@ -122,7 +125,7 @@ GradientKernelWithWeights::GradientKernelWithWeights(const char* className,
                                                      const std::shared_ptr<mtl::Device>& device,
                                                      std::shared_ptr<CNNConvolutionDataSource> dataSource)
     : KernelWithWeights(className, device, std::move(dataSource)) {
-  checkDifferentiable(className, descriptor());
+  checkDifferentiable(describeOwnerOf(*this->dataSource(), className), descriptor());
 }
 
 RecordedWeights ForwardKernelWithWeights::recordedWeights() const {

@@ -6,6 +6,7 @@
 #include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
 #include "mps/core/kernel.hpp"
+#include "mtl/back_ends.hpp"
 #include "mtl/buffer.hpp"
 #include "mtl/command_buffer.hpp"
 #include "mtl/device.hpp"
@@ -34,12 +35,13 @@ std::size_t ownedBytes(const char* owner, const ArrayExtent& extent) {
 
 }  // namespace
 
-std::size_t recommendedStride(std::size_t elements, DataType dataType) {
+std::size_t recommendedStride(const char* owner, std::size_t elements, DataType dataType) {
   const std::size_t size = sizeInBytes(dataType);
   if (elements <= 1) return elements * size;
   const bool isFloat =
       (static_cast<std::uint32_t>(dataType) & static_cast<std::uint32_t>(DataType::FloatBit)) != 0;
-  return isFloat ? (elements * size + 15) / 16 * 16 : (elements + 3) / 4 * 4 * size;
+  if (isFloat) return checkedSum(owner, checkedProduct(owner, elements, size), 15) / 16 * 16;
+  return checkedProduct(owner, checkedSum(owner, elements, 3) / 4 * 4, size);
 }
 
 void codeElementType(Coder& coder, DataType& dataType) {
@@ -84,12 +86,27 @@ ArrayStorage::ArrayStorage(const char* owner, const std::shared_ptr<mtl::Command
   commandBuffer->checkOpen();
   device_ = commandBuffer->device();
   heap_ = commandBuffer->heap();
-  log_ = commandBuffer->submission()->log();
   scope_ = commandBuffer->submission()->scope();
+  watch_.begin(commandBuffer->submission()->log(), *this);
 }
 
 ArrayStorage::~ArrayStorage() {
-  if (readCount_ > 0) log_->addUnread(owner_, readCount_);
+  watch_.end();
+}
+
+std::string ArrayStorage::describeUnread() const {
+  const std::lock_guard lock(mutex_);
+  return owner_ + (producer_.empty() ? std::string() : ", written by " + producer_ + ",");
+}
+
+std::size_t ArrayStorage::readCount() const {
+  const std::lock_guard lock(mutex_);
+  return readCount_;
+}
+
+void ArrayStorage::setProducer(const std::string& kernel) {
+  const std::lock_guard lock(mutex_);
+  producer_ = kernel;
 }
 
 std::shared_ptr<mtl::Buffer> ArrayStorage::buffer() {
@@ -124,12 +141,12 @@ void ArrayStorage::setReadCount(std::size_t readCount) {
 void ArrayStorage::check(const Kernel& kernel, const char* argument, mtl::CommandBuffer& commandBuffer,
                          bool isRead) const {
   if (device_ != kernel.device())
-    throw Error(kernel.describe(), argument, "of another device " + device_->name(),
-                "of the kernel's device " + kernel.device()->name());
+    throw Error(kernel.describe(), argument, "of another device " + mtl::nameForMessages(*device_),
+                "of the kernel's device " + mtl::nameForMessages(*kernel.device()));
   if (isTemporary_ && !commandBuffer.submission()->isOfScope(scope_))
     throw Error(kernel.describe(), argument, "a " + std::string(owner_) + " of another command buffer",
                 "one of this buffer");
-  if (isTemporary_ && readCount_ == 0)
+  if (isTemporary_ && readCount() == 0)
     throw Error(kernel.describe(), argument, "a " + std::string(owner_) + " whose readCount is 0",
                 "one that still has reads left");
   const std::lock_guard lock(mutex_);

@@ -9,13 +9,13 @@
 #include <string>
 
 #include "mps/core/types.hpp"
+#include "mtl/log.hpp"
 
 namespace mtl {
 class Buffer;
 class CommandBuffer;
 class Device;
 class Heap;
-class Log;
 }  // namespace mtl
 
 namespace mps {
@@ -34,7 +34,8 @@ struct ArrayExtent {
 
 /// columns * size up to 16 bytes for floating types, to 4 elements for integers; one element stays alone
 /// (spec/05 section 2.3).
-[[nodiscard]] std::size_t recommendedStride(std::size_t elements, DataType dataType);
+/// @throws Error when that is more than memory can have, in the name of `owner`
+[[nodiscard]] std::size_t recommendedStride(const char* owner, std::size_t elements, DataType dataType);
 /// @throws Error for a type that has no whole bytes.
 void checkElementType(const char* owner, DataType dataType);
 /// Property "dataType". @throws Error for a type that does not exist or has no whole bytes
@@ -57,7 +58,8 @@ class ArrayStorage {
   ArrayStorage(const char* owner, const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                const ArrayExtent& extent);
 
-  /// A temporary one with reads left is a line in the command buffer's logs (spec/00 D15).
+  /// A temporary one with reads left is a line in the command buffer's logs (spec/00 D15): here, or earlier, when that has
+  /// completed.
   ~ArrayStorage();
   ArrayStorage(const ArrayStorage&) = delete;
   ArrayStorage& operator=(const ArrayStorage&) = delete;
@@ -72,9 +74,16 @@ class ArrayStorage {
   void synchronize(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer);
 
   [[nodiscard]] bool isTemporary() const { return isTemporary_; }
-  [[nodiscard]] std::size_t readCount() const { return readCount_; }
+  [[nodiscard]] std::size_t readCount() const;
   /// 0 gives the memory back now. @throws Error when it was 0 already.
   void setReadCount(std::size_t readCount);
+  /// Who wrote it, for messages.
+  void setProducer(const std::string& kernel);
+  /// @name For the log
+  /// @{
+  [[nodiscard]] std::size_t readsLeft() const { return readCount(); }
+  [[nodiscard]] std::string describeUnread() const;
+  /// @}
 
   /// Checks that a kernel may use this in a command buffer: device, command buffer and read count of a
   /// temporary one; of one that is read also that no failed command should have written it.
@@ -85,7 +94,6 @@ class ArrayStorage {
   const char* owner_;
   std::shared_ptr<mtl::Device> device_;
   std::shared_ptr<mtl::Heap> heap_;  ///< of a temporary one's command buffer, until released
-  std::shared_ptr<mtl::Log> log_;
   std::uint64_t scope_ = 0;
   mutable std::mutex mutex_;
   std::shared_ptr<mtl::Buffer> buffer_;
@@ -94,6 +102,8 @@ class ArrayStorage {
   bool ownsBuffer_ = true;
   bool isTemporary_ = false;
   std::size_t readCount_ = 0;
+  std::string producer_;
+  mtl::Log::Watch watch_;  ///< by the command buffer's log
 };
 
 /// Takes one read off each distinct temporary array of an encode; null entries do not count.

@@ -161,14 +161,15 @@ TEST_F(BinaryKernel, AKernelWithoutStateGivesNone) {
   EXPECT_TRUE(join_->resultStateBatch(primaries_, secondaries_).empty());
 }
 
-TEST_F(BinaryKernel, EmptyBatchesDoNothing) {
+TEST_F(BinaryKernel, AnEmptyBatchIsNamed) {
   join_->setMakesState(true);
   const auto buffer = commands();
-  EXPECT_TRUE(join_->encodeBatch(buffer, ImageBatch(), ImageBatch()).empty());
-  join_->encodeBatch(buffer, ImageBatch(), ImageBatch(), ImageBatch());
+  const ImageBatch none;
+  const std::vector<std::string> expected{join_->className(), "primaryImages", "an empty batch"};
+  EXPECT_TRUE(names(errorOf([&] { join_->encodeBatch(buffer, none, none); }), expected));
+  EXPECT_TRUE(names(errorOf([&] { join_->encodeBatch(buffer, none, none, none); }), expected));
   StateBatch states(State::create(device_, StateResourceList{}), 2);
-  EXPECT_TRUE(join_->encodeBatch(buffer, ImageBatch(), ImageBatch(), states, false).empty());
-  EXPECT_TRUE(states.empty());
+  EXPECT_TRUE(names(errorOf([&] { join_->encodeBatch(buffer, none, none, states, false); }), expected));
   EXPECT_EQ(buffer->commandCount(), 0U);
 }
 

@@ -328,6 +328,7 @@ ImageBatch allocateImages(const Kernel& kernel, ImageAllocator& allocator,
                           const ImageDescriptor& descriptor, std::size_t count) {
   checkDecodedSize(kernel, descriptor);
   const bool isStack = count == 1 && descriptor.numberOfImages() > 1;
+  mtl::RecordingGuard guard(*commandBuffer);  // the allocator may be the user's
   ImageBatch images = isStack ? ImageBatch::of(allocator.image(commandBuffer, descriptor, kernel))
                               : allocator.imageBatch(commandBuffer, descriptor, kernel, count);
   if (images.count() != count)
@@ -338,6 +339,7 @@ ImageBatch allocateImages(const Kernel& kernel, ImageAllocator& allocator,
       made.featureChannels() != descriptor.featureChannels() ||
       made.numberOfImages() != descriptor.numberOfImages())
     throw Error(kernel.describe(), "destinationImageAllocator", made.describe(), descriptor.describe());
+  guard.keep();
   return images;
 }
 
@@ -350,6 +352,11 @@ ImageBatch standIns(const std::shared_ptr<mtl::Device>& device, const ImageDescr
                     std::size_t count) {
   return size.numberOfImages() > 1 ? ImageBatch::of(Image::create(device, size))
                                    : ImageBatch::create(device, size, count);
+}
+
+std::shared_ptr<State> producedBy(const Kernel& kernel, std::shared_ptr<State> state) {
+  if (state->isTemporary()) state->setProducer(kernel.describe());
+  return state;
 }
 
 void setProducer(const ImageBatch& images, const std::string& producer) {

@@ -196,6 +196,8 @@ ImageBatch batchOf(const Kernel& kernel, const char* argument, const std::shared
 ImageBatch standIns(const std::shared_ptr<mtl::Device>& device, const ImageDescriptor& size,
                     std::size_t count);
 
+/// The state, which remembers who made it, for messages.
+std::shared_ptr<State> producedBy(const Kernel& kernel, std::shared_ptr<State> state);
 /// Remembers who writes the images, for messages.
 void setProducer(const ImageBatch& images, const std::string& producer);
 /// Takes one read off each distinct temporary image (state) of the batch; `reader` is remembered for

@@ -6,6 +6,7 @@
 
 #include "mps/core/batch_operand.hpp"
 #include "mps/core/error.hpp"
+#include "mtl/back_ends.hpp"
 #include "mtl/device.hpp"
 #include "mtl/memory.hpp"
 
@@ -63,8 +64,8 @@ void checkImages(const Kernel& kernel, const char* argument, mtl::CommandBuffer&
   const auto checkStorage = [&](ImageStorage& storage, std::size_t i) {
     if (storage.device() != kernel.device())
       throw Error(kernel.describe(), argument,
-                  imageList(images, i) + "of another device " + storage.device()->name(),
-                  "of the kernel's device " + kernel.device()->name());
+                  imageList(images, i) + "of another device " + mtl::nameForMessages(*storage.device()),
+                  "of the kernel's device " + mtl::nameForMessages(*kernel.device()));
     if (storage.isTemporary() && !storage.belongsTo(commandBuffer))
       throw Error(kernel.describe(), argument,
                   imageList(images, i) + "a temporary image of another command buffer",
@@ -103,8 +104,9 @@ void checkImages(const Kernel& kernel, const char* argument, mtl::CommandBuffer&
 void checkCommandBuffer(const Kernel& kernel, const std::shared_ptr<mtl::CommandBuffer>& commandBuffer) {
   if (!commandBuffer) throw Error(kernel.describe(), "commandBuffer", "null", "a command buffer");
   if (commandBuffer->device() != kernel.device())
-    throw Error(kernel.describe(), "commandBuffer", "of device " + commandBuffer->device()->name(),
-                "of the kernel's device " + kernel.device()->name());
+    throw Error(kernel.describe(), "commandBuffer",
+                "of device " + mtl::nameForMessages(*commandBuffer->device()),
+                "of the kernel's device " + mtl::nameForMessages(*kernel.device()));
   commandBuffer->checkOpen();
 }
 
@@ -169,8 +171,8 @@ void checkStates(const Kernel& kernel, const char* argument, mtl::CommandBuffer&
   checkCount(kernel, argument, states.count(), imageCount);
   for (const auto& state : states.existing()) {
     if (state->device() && state->device() != kernel.device())
-      throw Error(kernel.describe(), argument, "a state of device " + state->device()->name(),
-                  "of the kernel's device " + kernel.device()->name());
+      throw Error(kernel.describe(), argument, "a state of device " + mtl::nameForMessages(*state->device()),
+                  "of the kernel's device " + mtl::nameForMessages(*kernel.device()));
     if (!state->isTemporary()) continue;
     if (!state->belongsTo(commandBuffer))
       throw Error(kernel.describe(), argument, "a temporary state of another command buffer",
@@ -187,6 +189,10 @@ void checkStates(const Kernel& kernel, const char* argument, mtl::CommandBuffer&
 void checkCount(const Kernel& kernel, const char* argument, std::size_t found, std::size_t expected) {
   if (found != expected)
     throw Error(kernel.describe(), argument, "a batch of " + std::to_string(found), std::to_string(expected));
+}
+
+void checkNotEmpty(const Kernel& kernel, const char* argument, const ImageBatch& images) {
+  if (images.empty()) throw Error(kernel.describe(), argument, "an empty batch", "at least one image");
 }
 
 void checkChannelOffset(const Kernel& kernel, const char* property, std::size_t offset) {

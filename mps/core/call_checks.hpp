@@ -27,6 +27,8 @@ void checkNoAlias(const Kernel& kernel, const char* sourceArgument, const ImageB
 void checkStates(const Kernel& kernel, const char* argument, mtl::CommandBuffer& commandBuffer,
                  const StateBatch& states, std::size_t imageCount);
 void checkCount(const Kernel& kernel, const char* argument, std::size_t found, std::size_t expected);
+/// At least one image.
+void checkNotEmpty(const Kernel& kernel, const char* argument, const ImageBatch& images);
 void checkChannelOffset(const Kernel& kernel, const char* property, std::size_t offset);
 /// At most 2^31 either way: products of positions and strides stay within 64 bits.
 void checkPosition(const Kernel& kernel, const char* property, std::int64_t position);

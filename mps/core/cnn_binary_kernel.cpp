@@ -80,7 +80,7 @@ void CNNBinaryKernel::encodeInto(const std::shared_ptr<mtl::CommandBuffer>& comm
                                  const ImageBatch& primary, const ImageBatch& secondary,
                                  const StateBatch& states, const ImageBatch& destinations, bool isBatch) {
   checkEncode(commandBuffer, "primaryImage", primary, "secondaryImage", secondary, destinations, isBatch);
-  if (primary.empty()) return;
+  detail::checkNotEmpty(*this, "primaryImages", primary);
   mtl::RecordingGuard guard(*commandBuffer);
   encodeCall(commandBuffer, primary, secondary, states, destinations);
   guard.keep();
@@ -95,15 +95,17 @@ ImageBatch CNNBinaryKernel::encodeReturning(const std::shared_ptr<mtl::CommandBu
   detail::checkCommandBuffer(*this, commandBuffer);
   detail::checkCount(*this, "secondaryImages", secondary.count(), primary.count());
   if (states != nullptr) *states = {};
-  if (primary.empty()) return {};
+  detail::checkNotEmpty(*this, "primaryImages", primary);
   detail::checkNotStacked(*this, "primaryImages", primary);
   detail::checkNotStacked(*this, "secondaryImages", secondary);
   const auto before = std::pair(primary_, secondary_);
   try {
+    mtl::RecordingGuard guard(*commandBuffer);  // padding policies are asked
     ImageBatch destinations = makeDestinations(commandBuffer, primary, secondary, {});
     StateBatch made;
     if (states != nullptr) made = makeStates(temporaryStates ? commandBuffer : nullptr, primary.count());
     encodeInto(commandBuffer, primary, secondary, made, destinations, isBatch);
+    guard.keep();
     if (states != nullptr) *states = made;
     return destinations;
   } catch (...) {

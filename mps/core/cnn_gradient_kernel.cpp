@@ -40,6 +40,10 @@ bool isPartOf(const ForwardRecord::Place& place, const BatchOperand& operand, st
   return place.byteOffset + skipped == operand.byteOffset();
 }
 
+[[noreturn]] void throwExchanged(const std::string& kernel, const std::string& why) {
+  throw Error(kernel + ": sourceGradient and sourceImage look exchanged: " + why);
+}
+
 std::string sizeText(std::size_t width, std::size_t height) {
   return std::to_string(width) + "x" + std::to_string(height);
 }
@@ -71,6 +75,19 @@ const ImageDescriptor& CNNGradientKernel::expectedSourceImage(const ForwardRecor
   return takesForwardResult() ? record.destination : record.source;
 }
 
+void CNNGradientKernel::checkNotExchanged(const ForwardRecord& record, const BatchOperand& gradient,
+                                          const BatchOperand& source) const {
+  const ForwardRecord::Place& expected = takesForwardResult() ? record.resultPlace : record.sourcePlace;
+  const auto isExpected = [&](const BatchOperand& operand) {
+    return operand.storage() && expected.storage.lock() == operand.storage() &&
+           expected.byteOffset == operand.byteOffset();
+  };
+  if (isExpected(gradient) && !isExpected(source))
+    throwExchanged(describe(), std::string("sourceGradient is the forward ") +
+                                   (takesForwardResult() ? "result" : "source") +
+                                   ", which belongs in the place of sourceImage");
+}
+
 void CNNGradientKernel::checkRole(const ForwardRecord& record, const BatchOperand& source) const {
   if (!source.storage()) return;
   const auto is = [&](const ForwardRecord::Place& place) {
@@ -88,14 +105,20 @@ void CNNGradientKernel::checkRecord(const ForwardRecord& record, const ImageDesc
   if (!acceptsForward(record.kernelClass))
     throw Error(describe(), "gradientState", "of a forward " + record.kernelClass,
                 "of this gradient's own forward kernel");
-  if (const ImageDescriptor& expected = expectedSourceImage(record); !sameExtent(source, expected))
+  const auto hasSizeOfGradient = [&](const ImageDescriptor& image) {
+    const auto& [width, height, depth] = record.clipRect.size;
+    return (image.width() == record.destination.width() && image.height() == record.destination.height()) ||
+           (image.width() == width && image.height() == height);
+  };
+  if (const ImageDescriptor& expected = expectedSourceImage(record); !sameExtent(source, expected)) {
+    if (sameExtent(gradient, expected) && hasSizeOfGradient(source) &&
+        source.featureChannels() >= record.destinationFeatureChannels)
+      throwExchanged(describe(), "sourceGradient is " + gradient.describe() + " and sourceImage " +
+                                     source.describe() + ", each of the size of the other");
     throw Error(describe(), "sourceImage", source.describe(),
                 expected.describe() + " as in the forward pass");
-  const bool whole =
-      gradient.width() == record.destination.width() && gradient.height() == record.destination.height();
-  const bool clipped =
-      gradient.width() == record.clipRect.size.width && gradient.height() == record.clipRect.size.height;
-  if (!whole && !clipped)
+  }
+  if (!hasSizeOfGradient(gradient))
     throw Error(describe(), "sourceGradient", gradient.describe(),
                 sizeText(record.destination.width(), record.destination.height()) +
                     " pixels, the forward result, or " +
@@ -310,7 +333,7 @@ void CNNGradientKernel::encodeGradient(const std::shared_ptr<mtl::CommandBuffer>
                                        const Manner& manner) {
   checkEncode(commandBuffer, "sourceGradient", gradients, "sourceImage", sources, destinations,
               manner.isBatch);
-  if (gradients.empty()) return;
+  detail::checkNotEmpty(*this, "sourceGradients", gradients);
   detail::checkStates(*this, "gradientStates", *commandBuffer, states, gradients.count());
   mtl::RecordingGuard guard(*commandBuffer);
   std::vector<GradientCall> calls;
@@ -347,6 +370,7 @@ void CNNGradientKernel::recordGradient(mtl::CommandBuffer& commandBuffer, const 
   call.state = states[0];
   call.states = states;
   call.firstImage = record.firstImage;
+  checkNotExchanged(forward, gradient, source);
   checkRole(forward, source);
   call.savedFieldsFit =
       forward.saved && record.inOrder && isPartOf(forward.sourcePlace, source, record.firstImage);
@@ -458,14 +482,16 @@ ImageBatch CNNGradientKernel::encodeGradientReturning(
   detail::checkCommandBuffer(*this, commandBuffer);
   detail::checkCount(*this, "sourceImages", sources.count(), gradients.count());
   detail::checkCount(*this, "gradientStates", states.count(), gradients.count());
-  if (gradients.empty()) return {};
+  detail::checkNotEmpty(*this, "sourceGradients", gradients);
   detail::checkNotStacked(*this, "sourceGradients", gradients);
   detail::checkNotStacked(*this, "sourceImages", sources);
   const auto before = std::tuple(primary_, secondary_, kernelOffsetX_, kernelOffsetY_);
   try {
+    mtl::RecordingGuard guard(*commandBuffer);  // padding policies are asked
     ImageBatch destinations = makeDestinations(commandBuffer, gradients, sources, states);
     encodeGradient(commandBuffer, gradients, sources, states, destinations,
                    {.isBatch = isBatch, .stateDriven = true});
+    guard.keep();
     return destinations;
   } catch (...) {
     std::tie(primary_, secondary_, kernelOffsetX_, kernelOffsetY_) = before;

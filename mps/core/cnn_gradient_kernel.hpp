@@ -140,6 +140,9 @@ class CNNGradientKernel : public CNNBinaryKernel {
   /// @throws Error when the images or the record are not those of this kernel's forward call.
   void checkRecord(const detail::ForwardRecord& record, const ImageDescriptor& gradient,
                    const ImageDescriptor& source) const;
+  /// @throws Error when sourceGradient is what belongs in the place of sourceImage
+  void checkNotExchanged(const detail::ForwardRecord& record, const detail::BatchOperand& gradient,
+                         const detail::BatchOperand& source) const;
   /// @throws Error when sourceImage can be told to be another image than the kernel takes.
   virtual void checkRole(const detail::ForwardRecord& record, const detail::BatchOperand& source) const;
   /// Before a call with states is resolved: take from the state what the kernel needs beside the record.

@@ -139,7 +139,7 @@ void CNNKernel::encodeInto(const std::shared_ptr<mtl::CommandBuffer>& commandBuf
                            const ImageBatch& destinations, bool isBatch) {
   detail::checkCommandBuffer(*this, commandBuffer);
   detail::checkCount(*this, "destinationImages", destinations.count(), sources.count());
-  if (sources.empty()) return;
+  detail::checkNotEmpty(*this, "sourceImages", sources);
   if (!has(options(), KernelOptions::SkipAPIValidation)) {
     detail::checkSources(*this, "sourceImage", *commandBuffer, sources);
     detail::checkDestinations(*this, "destinationImage", *commandBuffer, destinations);
@@ -290,7 +290,7 @@ StateBatch CNNKernel::makeStates(const std::shared_ptr<mtl::CommandBuffer>& comm
                         slots = std::vector(sourceStates.begin(), sourceStates.end())](std::size_t image) {
     std::vector<std::shared_ptr<State>> states;
     for (const StateBatch& slot : slots) states.push_back(slot.empty() ? nullptr : slot[image]);
-    return self->makeState(commandBuffer, states);
+    return detail::producedBy(*self, self->makeState(commandBuffer, states));
   };
   if (isResultStateReusedAcrossBatch()) return StateBatch(makeFor(0), count);
   return StateBatch(makeFor, count);
@@ -301,15 +301,17 @@ ImageBatch CNNKernel::encodeReturning(const std::shared_ptr<mtl::CommandBuffer>&
                                       bool isBatch) {
   detail::checkCommandBuffer(*this, commandBuffer);
   if (states != nullptr) *states = {};
-  if (sources.empty()) return {};
+  detail::checkNotEmpty(*this, "sourceImages", sources);
   detail::checkNotStacked(*this, isBatch ? "sourceImages" : "sourceImage", sources);
   const Offset before = offset_;
   const Offset placed = placement();
   try {
+    mtl::RecordingGuard guard(*commandBuffer);  // padding policies are asked
     ImageBatch destinations = makeDestinations(commandBuffer, sources);
     StateBatch made;
     if (states != nullptr) made = makeStates(temporaryStates ? commandBuffer : nullptr, sources.count(), {});
     encodeInto(commandBuffer, sources, made, destinations, isBatch);
+    guard.keep();
     if (states != nullptr) *states = made;
     return destinations;
   } catch (...) {
@@ -423,7 +425,7 @@ std::shared_ptr<State> CNNKernel::temporaryResultState(
     const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const std::shared_ptr<Image>& /*sourceImage*/,
     ArrayRef<std::shared_ptr<State>> sourceStates, const std::shared_ptr<Image>& /*destinationImage*/) const {
   detail::checkCommandBuffer(*this, commandBuffer);
-  return makesState() ? makeState(commandBuffer, sourceStates) : nullptr;
+  return makesState() ? detail::producedBy(*this, makeState(commandBuffer, sourceStates)) : nullptr;
 }
 
 StateBatch CNNKernel::temporaryResultStateBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,

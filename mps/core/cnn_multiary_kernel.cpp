@@ -79,7 +79,7 @@ void CNNMultiaryKernel::encodeInto(const std::shared_ptr<mtl::CommandBuffer>& co
     detail::checkCount(*this, "sourceImages", source.count(), sources[0].count());
   detail::checkCount(*this, "destinationImages", destinations.count(), sources[0].count());
   for (const detail::SourceProperties& source : sources_) source.checkPositions(*this, "offset");
-  if (destinations.empty()) return;
+  detail::checkNotEmpty(*this, "sourceImages", sources[0]);
   if (!has(options(), KernelOptions::SkipAPIValidation)) {
     detail::checkDestinations(*this, "destinationImage", *commandBuffer, destinations);
     for (const ImageBatch& source : sources) {
@@ -104,9 +104,10 @@ ImageBatch CNNMultiaryKernel::encodeReturning(const std::shared_ptr<mtl::Command
   detail::checkCommandBuffer(*this, commandBuffer);
   checkSourceCount(sources.size());
   if (states != nullptr) *states = {};
-  if (sources[0].empty()) return {};
+  detail::checkNotEmpty(*this, "sourceImages", sources[0]);
   const auto before = sources_;
   try {
+    mtl::RecordingGuard guard(*commandBuffer);  // padding policies are asked
     std::vector<std::shared_ptr<Image>> first;
     for (const ImageBatch& source : sources) {
       detail::checkCount(*this, "sourceImages", source.count(), sources[0].count());
@@ -120,6 +121,7 @@ ImageBatch CNNMultiaryKernel::encodeReturning(const std::shared_ptr<mtl::Command
     StateBatch made;
     if (states != nullptr) made = makeStates(temporaryStates ? commandBuffer : nullptr, sources[0].count());
     encodeInto(commandBuffer, sources, made, destinations, isBatch);
+    guard.keep();
     if (states != nullptr) *states = made;
     return destinations;
   } catch (...) {

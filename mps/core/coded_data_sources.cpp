@@ -3,25 +3,10 @@
 #include <utility>
 
 #include "mps/core/coder.hpp"
-#include "mps/core/error.hpp"
+#include "mps/core/loaded_source.hpp"
 
 namespace mps::detail {
 namespace {
-
-/// Keeps a data source loaded.
-template <class Source>
-class Loaded {
- public:
-  explicit Loaded(Source& source) : source_(source) {
-    if (!source.load()) throw Error("Coder", "dataSource", "one whose load() failed", "one that loads");
-  }
-  ~Loaded() { source_.purge(); }
-  Loaded(const Loaded&) = delete;
-  Loaded& operator=(const Loaded&) = delete;
-
- private:
-  Source& source_;
-};
 
 std::vector<float> writtenOut(std::span<const float> values, std::size_t count, float byDefault) {
   if (values.empty()) return std::vector<float>(count, byDefault);
@@ -50,14 +35,15 @@ void encodeBy(const Source& source, Coder& coder, void (Source::*codeProperties)
 
 CodedConvolutionDataSource::CodedConvolutionDataSource(CNNConvolutionDataSource& source)
     : descriptor_(source.descriptor()) {
-  const Loaded loaded(source);
-  dataType_ = source.dataType();
-  weights_.assign(source.weights().begin(), source.weights().end());
-  biases_.assign(source.biasTerms().begin(), source.biasTerms().end());
-  label_ = source.label();
-  quantization_ = source.weightsQuantizationType();
-  ranges_.assign(source.rangesForUInt8Kernel().begin(), source.rangesForUInt8Kernel().end());
-  table_.assign(source.lookupTableForUInt8Kernel().begin(), source.lookupTableForUInt8Kernel().end());
+  readLoaded("Coder", "dataSource", source, [&] {
+    dataType_ = source.dataType();
+    weights_.assign(source.weights().begin(), source.weights().end());
+    biases_.assign(source.biasTerms().begin(), source.biasTerms().end());
+    label_ = source.label();
+    quantization_ = source.weightsQuantizationType();
+    ranges_.assign(source.rangesForUInt8Kernel().begin(), source.rangesForUInt8Kernel().end());
+    table_.assign(source.lookupTableForUInt8Kernel().begin(), source.lookupTableForUInt8Kernel().end());
+  });
 }
 
 CodedConvolutionDataSource::CodedConvolutionDataSource(Coder& coder) {
@@ -97,11 +83,12 @@ void CodedNormalizationValues::codeProperties(Coder& coder) {
 
 CodedBatchNormalizationDataSource::CodedBatchNormalizationDataSource(
     CNNBatchNormalizationDataSource& source) {
-  const Loaded loaded(source);
-  const std::size_t channels = source.numberOfFeatureChannels();
-  values_ = {channels, source.gamma(), source.beta(), source.label(), source.epsilon()};
-  mean_ = writtenOut(source.mean(), channels, 0);
-  variance_ = writtenOut(source.variance(), channels, 1);
+  readLoaded("Coder", "dataSource", source, [&] {
+    const std::size_t channels = source.numberOfFeatureChannels();
+    values_ = {channels, source.gamma(), source.beta(), source.label(), source.epsilon()};
+    mean_ = writtenOut(source.mean(), channels, 0);
+    variance_ = writtenOut(source.variance(), channels, 1);
+  });
 }
 
 CodedBatchNormalizationDataSource::CodedBatchNormalizationDataSource(Coder& coder) {
@@ -121,8 +108,7 @@ void CodedBatchNormalizationDataSource::codeProperties(Coder& coder) {
 
 CodedInstanceNormalizationDataSource::CodedInstanceNormalizationDataSource(
     CNNInstanceNormalizationDataSource& source) {
-  const Loaded loaded(source);
-  values_ = valuesOf(source);
+  readLoaded("Coder", "dataSource", source, [&] { values_ = valuesOf(source); });
 }
 
 CodedInstanceNormalizationDataSource::CodedInstanceNormalizationDataSource(Coder& coder) {

@@ -68,7 +68,7 @@ std::shared_ptr<mtl::CommandBuffer> CommandBuffer::rootCommandBuffer() const {
 
 void CommandBuffer::commitAndContinue() {
   if (wrapped_) return wrapped_->commitAndContinue();
-  commit();
+  submission_->commitToContinue();
   continueWith(submission_->queue()->newSubmission());
 }
 
@@ -114,12 +114,21 @@ void printDevices(std::span<const std::shared_ptr<mtl::Device>> devices) {
 
 std::shared_ptr<mtl::Device> GetPreferredDevice(DeviceOptions options) {
   const auto devices = mtl::copyAllDevices();
-  if (const char* choice = std::getenv("MPS_PREFERRED_DEVICE")) {
+  if (const char* choice = std::getenv("MPS_PREFERRED_DEVICE"); choice != nullptr && *choice != '\0') {
     const std::string_view text(choice);
-    if (text == "-1") printDevices(devices);
-    std::size_t index = devices.size();
-    std::from_chars(text.data(), text.data() + text.size(), index);
-    if (index < devices.size()) return devices[index];
+    if (text == "-1") {
+      printDevices(devices);
+    } else {
+      std::size_t index = devices.size();
+      const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), index);
+      if (error != std::errc{} || end != text.data() + text.size() || index >= devices.size())
+        throw Error("GetPreferredDevice", "the environment variable MPS_PREFERRED_DEVICE",
+                    "\"" + std::string(text) + "\"",
+                    devices.size() == 1 ? std::string("0, the only device, or -1, which prints it")
+                                        : "0 to " + std::to_string(devices.size() - 1) +
+                                              ", the index of a device, or -1, which prints them");
+      return devices[index];
+    }
   }
   const bool lowPower =
       (static_cast<std::uint64_t>(options) & static_cast<std::uint64_t>(DeviceOptions::LowPower)) != 0;

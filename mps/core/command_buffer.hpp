@@ -88,7 +88,8 @@ bool SupportsMTLDevice(const std::shared_ptr<mtl::Device>& device);  // NOLINT: 
 enum class DeviceOptions : std::uint64_t { Default = 0, LowPower = 1, SkipRemovable = 2 };
 /// The device to use by default: a GPU where there is one, else the CPU; LowPower prefers the CPU. The
 /// environment variable MPS_PREFERRED_DEVICE, an index into mtl::copyAllDevices(), overrides; -1 prints them with their
-/// indices to stderr and chooses none (MPSGetPreferredDevice).
+/// indices to stderr and chooses none; an empty one counts as none (MPSGetPreferredDevice).
+/// @throws Error, which names the variable, when it is something else
 std::shared_ptr<mtl::Device> GetPreferredDevice(DeviceOptions options);  // NOLINT: Apple's name
 
 }  // namespace mps

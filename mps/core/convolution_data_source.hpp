@@ -16,7 +16,7 @@ namespace mps {
 /// spec/02 section 2.5). Derive from it, or use TrainableConvolution.
 ///
 /// The library calls load(), reads, copies, calls purge(), when a kernel is made and when it is reloaded. It
-/// may do so from any thread.
+/// may do so from any thread. What these throw reaches whoever makes or reloads the kernel.
 class CNNConvolutionDataSource : public SecureCoding {
  public:
   /// Type of weights(): Float32, Float16 or UInt8.
@@ -57,8 +57,8 @@ class CNNConvolutionDataSource : public SecureCoding {
   /// Device-side update, called by NNGraph right after the gradient pass is encoded (style UpdateDeviceGPU):
   /// encode an optimiser that reads gradientState (+dL/dW) and sourceState (the weights in use, and biases where the layer
   /// has any) and return the state with the new weights; forward and gradient kernel are reloaded from it. null: no update.
-  /// Optimiser encodes take the reads off temporary states; count them yourself otherwise. The default
-  /// returns null.
+  /// Optimiser encodes take the reads off temporary states; count them yourself otherwise. It cannot commit the command
+  /// buffer, whose commit throws until the graph's encode has returned. The default returns null.
   virtual std::shared_ptr<CNNConvolutionWeightsAndBiasesState> update(
       const std::shared_ptr<mtl::CommandBuffer>& /*commandBuffer*/,
       const std::shared_ptr<CNNConvolutionGradientState>& /*gradientState*/,

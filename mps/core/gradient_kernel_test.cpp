@@ -211,6 +211,37 @@ TEST_F(GradientKernel, WrongSizesKindsAndStatesAreRefused) {
             "");
 }
 
+TEST_F(GradientKernel, ExchangedImagesAreToldByTheirSizes) {
+  scale_->setClipRect({{0, 0, 0}, {2, 1, 1}});
+  gradient_->setLabel("layer");
+  const auto source = image(sizeOf(5, 3, 4), counted(60));
+  const auto state = forward(source, image(sizeOf(2, 1, 4)));
+  const auto g = image(sizeOf(2, 1, 4), counted(8));
+  const std::vector<std::string> expected{"ScaleGradient \"layer\"",
+                                          "sourceGradient and sourceImage look exchanged", "float32 5x3x4",
+                                          "float32 2x1x4"};
+  const auto buffer = commands();
+  EXPECT_TRUE(names(errorOf([&] { gradient_->encode(buffer, source, g, state); }), expected));
+  EXPECT_TRUE(names(errorOf([&] { gradient_->encode(buffer, source, g, state, poisoned(sizeOf(5, 3, 4))); }),
+                    expected));
+  EXPECT_TRUE(names(errorOf([&] { gradient_->encode(buffer, g, image(sizeOf(5, 2, 4)), state); }),
+                    {"sourceImage", "5x2x4", "5x3x4"}))
+      << "a wrong size is no exchange";
+  EXPECT_EQ(buffer->commandCount(), 0U);
+}
+
+TEST_F(GradientKernel, ExchangedImagesOfOneSizeAreToldByTheForwardSource) {
+  gradient_->setLabel("layer");
+  const auto source = image(sizeOf(3, 2, 4), counted(24));
+  const auto state = forward(source, image(sizeOf(3, 2, 4)));
+  const auto g = image(sizeOf(3, 2, 4), counted(24));
+  const auto buffer = commands();
+  EXPECT_TRUE(names(
+      errorOf([&] { gradient_->encode(buffer, source, g, state); }),
+      {"ScaleGradient \"layer\"", "sourceGradient and sourceImage look exchanged", "the forward source"}));
+  EXPECT_EQ(errorOf([&] { gradient_->encode(buffer, source, source, state); }), "") << "may be meant";
+}
+
 TEST_F(GradientKernel, StatesOfDifferentCallsAreNoBatch) {
   const auto sources = batch(sizeOf(2, 2, 4), 2, counted(32));
   auto stateWith = [&](const std::function<void(Scale&)>& change) {

@@ -227,6 +227,11 @@ PurgeableState Image::setPurgeableState(PurgeableState /*state*/) {
   return storage_->allocatedMemory() ? PurgeableState::NonVolatile : PurgeableState::AllocationDeferred;
 }
 
+void Image::setLabel(std::string label) {
+  label_ = std::move(label);
+  if (storage_->isTemporary()) storage_->setLabel(label_);
+}
+
 std::string Image::describe() const {
   return (label_.empty() ? std::string("image") : "image \"" + label_ + "\"") + " (" +
          descriptor_.describe() + ")";
@@ -295,6 +300,9 @@ struct Image::Transfer {
   std::size_t imageImage, imageRow, imagePixel;  ///< strides of the image
   std::size_t userImage, userRow, userColumn, userChannel;  ///< strides of the user's memory
 
+  /// @throws Error unless all elements have places of their own in the user's memory: what is read must not be written
+  /// over what was read before
+  void checkApart(bool planes) const;
   /// The bytes of the image's side.
   [[nodiscard]] mtl::ByteRegion regionOfImage() const {
     return mtl::ByteRegion(imageOffset, channels * bytesPerChannel)
@@ -337,6 +345,22 @@ void Image::checkHostAccess(const char* method) const {
         "setImageAllocator(Image::defaultAllocator()) on the image node");
   if (descriptor_.storageMode() == mtl::StorageMode::Private)
     throw Error("Image", method, "called on a private " + describe(), "storage that the host can see");
+}
+
+void Image::Transfer::checkApart(bool planes) const {
+  const auto check = [](const char* argument, std::size_t stride, std::size_t smaller, std::size_t count) {
+    if (count > 1 && stride < smaller)
+      throw Error(
+          "Image", argument, std::to_string(stride),
+          "at least " + std::to_string(smaller) + ", or 0, so that nothing is read over something else");
+  };
+  const std::size_t pixel = planes ? bytesPerChannel : channels * bytesPerChannel;
+  const std::size_t row = sum({product(width - 1, userColumn), pixel});
+  const std::size_t image =
+      sum({product(planes ? channels - 1 : 0, userChannel), product(height - 1, userRow), row});
+  check("bytesPerColumn", userColumn, pixel, width);
+  check("bytesPerRow", userRow, row, height);
+  check("bytesPerImage", userImage, image, images);
 }
 
 Image::Transfer Image::transfer(std::size_t available, DataLayout layout, const DataStrides& strides,
@@ -395,6 +419,7 @@ void Image::readBytes(std::span<std::byte> destination, DataLayout layout, const
                       std::size_t imageIndex) const {
   checkHostAccess("readBytes");
   const Transfer t = transfer(destination.size(), layout, strides, region, channels, imageIndex);
+  t.checkApart(layout == DataLayout::FeatureChannelsxHeightxWidth);
   const auto memory = storage_->memoryForReading();
   if (const auto failure = memory->failure(t.regionOfImage()); !failure.empty())
     throw Error(describe() + " is invalid: " + failure);

@@ -111,7 +111,7 @@ class Image : public std::enable_shared_from_this<Image> {
   /// AllocationDeferred before memory is taken.
   PurgeableState setPurgeableState(PurgeableState state);
   [[nodiscard]] const std::string& label() const { return label_; }
-  void setLabel(std::string label) { label_ = std::move(label); }
+  void setLabel(std::string label);
   /// The image that this one is a view of, or null.
   [[nodiscard]] const std::shared_ptr<Image>& parent() const { return parent_; }
   [[nodiscard]] virtual bool isTemporary() const { return false; }
@@ -132,8 +132,8 @@ class Image : public std::enable_shared_from_this<Image> {
   /// @param strides     of `destination`, in bytes
   /// @param region      in pixels; origin.z and size.depth count images from imageIndex on (depth 0 means 1)
   /// @param channels    window of feature channels
-  /// @throws Error for a region or channel window outside the image, a short span, temporary or private
-  /// storage, and elements that a failed command should have written
+  /// @throws Error for a region or channel window outside the image, a short span, strides with which elements would lie
+  /// on one another, temporary or private storage, and elements that a failed command should have written
   void readBytes(std::span<std::byte> destination, DataLayout layout, const DataStrides& strides,
                  const mtl::Region& region, const ImageReadWriteParams& channels,
                  std::size_t imageIndex = 0) const;

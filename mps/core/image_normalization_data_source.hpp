@@ -61,7 +61,7 @@ class ImageNormalizationDataSource : public SecureCoding {
 /// Where the parameters of an instance normalisation come from and how they are updated (protocol
 /// MPSCNNInstanceNormalizationDataSource; spec/03 section 6.3). Derive from it, or use
 /// TrainableInstanceNormalization. The library calls load(), reads, copies, calls purge(), when a kernel is made and
-/// when it is reloaded. It may do so from any thread.
+/// when it is reloaded. It may do so from any thread. What these throw reaches whoever makes or reloads the kernel.
 class CNNInstanceNormalizationDataSource : public detail::ImageNormalizationDataSource {
  public:
   /// The data is needed soon. false makes the construction of the kernel throw. true.

@@ -43,9 +43,10 @@ ImageStorage::ImageStorage(mtl::CommandBuffer& commandBuffer, const TensorShape&
       shape_(shape),
       heap_(commandBuffer.heap()),
       scope_(commandBuffer.submission()->scope()),
-      log_(commandBuffer.submission()->log()),
       readCounts_(countedImages, 1),
-      livingImages_(countedImages) {}
+      livingImages_(countedImages) {
+  watch_.begin(commandBuffer.submission()->log(), *this);
+}
 
 ImageStorage::ImageStorage(std::shared_ptr<mtl::Device> device, std::shared_ptr<mtl::Memory> memory,
                            std::size_t byteOffset, const TensorShape& shape)
@@ -57,10 +58,18 @@ ImageStorage::ImageStorage(std::shared_ptr<mtl::Device> device, std::shared_ptr<
       written_(true) {}
 
 ImageStorage::~ImageStorage() {
-  if (!log_ || released_) return;
-  log_->addUnread("temporary image (" + shape_.describe() + ")" +
-                      (producer_.empty() ? std::string() : ", written by " + producer_ + ","),
-                  std::accumulate(readCounts_.begin(), readCounts_.end(), std::size_t{0}));
+  watch_.end();
+}
+
+std::size_t ImageStorage::readsLeft() const {
+  const std::lock_guard lock(mutex_);
+  return released_ ? 0 : std::accumulate(readCounts_.begin(), readCounts_.end(), std::size_t{0});
+}
+
+std::string ImageStorage::describeUnread() const {
+  const std::lock_guard lock(mutex_);
+  return "temporary image" + (label_.empty() ? std::string() : " \"" + label_ + "\"") + " (" +
+         shape_.describe() + ")" + (producer_.empty() ? std::string() : ", written by " + producer_ + ",");
 }
 
 bool ImageStorage::belongsTo(const mtl::CommandBuffer& commandBuffer) const {
@@ -135,6 +144,21 @@ void ImageStorage::defineLocked() {
   // A temporary image starts undefined, and the host must not touch memory that earlier work may still use.
   if (!written_ && !heap_) memory_->fillWithZeros();
   written_ = true;
+}
+
+std::size_t ImageStorage::readCount(std::size_t image) const {
+  const std::lock_guard lock(mutex_);
+  return readCounts_[image];
+}
+
+void ImageStorage::setProducer(const std::string& kernel) {
+  const std::lock_guard lock(mutex_);
+  producer_ = kernel;
+}
+
+void ImageStorage::setLabel(const std::string& label) {
+  const std::lock_guard lock(mutex_);
+  label_ = label;
 }
 
 void ImageStorage::setReadCount(std::size_t image, std::size_t count) {

@@ -8,13 +8,13 @@
 
 #include "mps/core/tensor_shape.hpp"
 #include "mtl/content.hpp"
+#include "mtl/log.hpp"
 
 namespace mtl {
 class CommandBuffer;
 struct ContentMark;
 class Device;
 class Heap;
-class Log;
 class Memory;
 class Submission;
 }  // namespace mtl
@@ -35,7 +35,8 @@ class ImageStorage : public std::enable_shared_from_this<ImageStorage> {
   /// Over memory that exists already; the shape's strides may have gaps.
   ImageStorage(std::shared_ptr<mtl::Device> device, std::shared_ptr<mtl::Memory> memory,
                std::size_t byteOffset, const TensorShape& shape);
-  /// Temporary storage with reads left is a line in the command buffer's logs (spec/00 D15).
+  /// Temporary storage with reads left is a line in the command buffer's logs (spec/00 D15): here, or earlier, when that
+  /// has completed.
   ~ImageStorage();
   ImageStorage(const ImageStorage&) = delete;
   ImageStorage& operator=(const ImageStorage&) = delete;
@@ -68,15 +69,22 @@ class ImageStorage : public std::enable_shared_from_this<ImageStorage> {
   std::shared_ptr<mtl::Memory> memoryForWriting(mtl::CommandBuffer& commandBuffer, bool whole);
   /// @}
 
-  [[nodiscard]] std::size_t readCount(std::size_t image) const { return readCounts_[image]; }
+  [[nodiscard]] std::size_t readCount(std::size_t image) const;
   void setReadCount(std::size_t image, std::size_t count);
   /// Takes 1 off a read count that is not 0 yet.
   void releaseRead(std::size_t image) noexcept;
   /// Who wrote it and who read it last, for messages about released images.
-  void setProducer(const std::string& kernel) { producer_ = kernel; }
+  void setProducer(const std::string& kernel);
   [[nodiscard]] const std::string& producer() const { return producer_; }
   void setLastReader(const std::string& kernel) { lastReader_ = kernel; }
   [[nodiscard]] const std::string& lastReader() const { return lastReader_; }
+  /// Of the image that was labelled last, for messages.
+  void setLabel(const std::string& label);
+  /// @name For the log
+  /// @{
+  [[nodiscard]] std::size_t readsLeft() const;
+  [[nodiscard]] std::string describeUnread() const;
+  /// @}
 
  private:
   class PendingWrite;
@@ -91,7 +99,6 @@ class ImageStorage : public std::enable_shared_from_this<ImageStorage> {
   TensorShape shape_;
   std::shared_ptr<mtl::Heap> heap_;
   std::uint64_t scope_ = 0;
-  std::shared_ptr<mtl::Log> log_;  ///< of the command buffer
   std::size_t byteOffset_ = 0;
   bool ownsMemory_ = true;
   mutable std::mutex mutex_;
@@ -101,8 +108,10 @@ class ImageStorage : public std::enable_shared_from_this<ImageStorage> {
   bool released_ = false;
   std::vector<std::size_t> readCounts_;
   std::size_t livingImages_ = 0;
+  std::string label_;
   std::string producer_;
   std::string lastReader_;
+  mtl::Log::Watch watch_;  ///< by the command buffer's log
 };
 
 /// A tensor in memory: what a command reads or writes.

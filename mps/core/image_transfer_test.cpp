@@ -282,5 +282,66 @@ TEST_F(ImageTransfer, TexturesCheckTheirArguments) {
   EXPECT_EQ(texels, Values(64, 0));
 }
 
+TEST_F(ImageTransfer, RowsOfTexturesStayApart) {
+  const auto image = this->image(sizeOf(2, 3, 4), counted(24));
+  TextureView texture = image->texture();
+  Values texels(24, -1);
+  const auto bytes = std::as_writable_bytes(std::span(texels));
+  const mtl::Region whole{{0, 0, 0}, {2, 3, 1}};
+  for (const std::size_t shorter : {1U, 16U, 28U, 31U}) {
+    EXPECT_TRUE(names(errorOf([&] { texture.getBytes(bytes, shorter, whole, 0); }),
+                      {"TextureView", "bytesPerRow", std::to_string(shorter), "32", "2 texels"}));
+    EXPECT_TRUE(names(errorOf([&] { texture.replace(whole, 0, bytes, shorter); }), {"bytesPerRow", "32"}));
+  }
+  EXPECT_TRUE(names(errorOf([&] {
+                      texture.getBytes(bytes, 34, {{0, 0, 0}, {2, 2, 1}}, 0);
+                    }),
+                    {"bytesPerRow", "34", "a multiple of 4"}))
+      << "rows that no float32 can begin at";
+  EXPECT_EQ(texels, Values(24, -1)) << "nothing is read";
+  EXPECT_EQ(valuesOf(*image), counted(24)) << "nothing is written";
+  Values wide(3 * 12 - 4, -1);
+  texture.getBytes(std::as_writable_bytes(std::span(wide)), 48, whole, 0);
+  for (std::size_t row = 0; row < 3; ++row)
+    for (std::size_t i = 0; i < 12 && row * 12 + i < wide.size(); ++i)
+      EXPECT_EQ(wide[row * 12 + i], i < 8 ? static_cast<float>(row * 8 + i + 1) : -1);
+}
+
+TEST_F(ImageTransfer, ATextureSaysHowManyBytesItNeeds) {
+  TextureView texture = this->image(sizeOf(2, 3, 1))->texture();
+  Values texels(16);
+  const auto get = [&](std::size_t length, std::size_t row, std::size_t rows) {
+    return errorOf([&] {
+      texture.getBytes(std::as_writable_bytes(std::span(texels)).first(length), row,
+                       {{0, 0, 0}, {2, rows, 1}}, 0);
+    });
+  };
+  EXPECT_TRUE(names(get(7, 8, 1), {"bytes is 7 bytes", "at least 8, 1 row"})) << get(7, 8, 1);
+  EXPECT_EQ(get(8, 8, 1), "");
+  EXPECT_TRUE(names(get(31, 12, 3), {"bytes is 31 bytes", "at least 8 and 2 times 12, 3 rows"}))
+      << get(31, 12, 3);
+  EXPECT_EQ(get(32, 12, 3), "");
+}
+
+TEST_F(ImageTransfer, WhatIsReadIsNotReadOverSomethingElse) {
+  const auto image = this->image(sizeOf(2, 2, 4, 2), counted(32));
+  Values read(64, -1);
+  const auto bytes = std::as_writable_bytes(std::span(read));
+  const mtl::Region whole{{0, 0, 0}, {2, 2, 2}};
+  const auto get = [&](DataLayout layout, const DataStrides& strides) {
+    return errorOf([&] { image->readBytes(bytes, layout, strides, whole, {0, 4}, 0); });
+  };
+  const auto pixelsFirst = DataLayout::HeightxWidthxFeatureChannels;
+  const auto planes = DataLayout::FeatureChannelsxHeightxWidth;
+  EXPECT_TRUE(names(get(pixelsFirst, {12, 0, 0}), {"bytesPerColumn", "12", "16"}));
+  EXPECT_TRUE(names(get(pixelsFirst, {16, 28, 0}), {"bytesPerRow", "28", "32"}));
+  EXPECT_TRUE(names(get(pixelsFirst, {16, 32, 60}), {"bytesPerImage", "60", "64"}));
+  EXPECT_TRUE(names(get(planes, {4, 4, 0}), {"bytesPerRow", "4", "8"}));
+  EXPECT_TRUE(names(get(planes, {4, 8, 60}), {"bytesPerImage", "60", "64"}));
+  EXPECT_EQ(read, Values(64, -1));
+  EXPECT_EQ(get(pixelsFirst, {20, 40, 100}), "");
+  EXPECT_EQ(get(planes, {4, 8, 64}), "");
+}
+
 }  // namespace
 }  // namespace mps::image_transfer_test

@@ -131,13 +131,14 @@ TEST_F(KernelEncode, AStateThatTheBatchSharesIsOneObject) {
   EXPECT_EQ(made[0], made[2]);
 }
 
-TEST_F(KernelEncode, EmptyBatchesDoNothing) {
+TEST_F(KernelEncode, AnEmptyBatchIsNamed) {
   const auto buffer = commands();
-  EXPECT_TRUE(scale_->encodeBatch(buffer, ImageBatch()).empty());
-  scale_->encodeBatch(buffer, ImageBatch(), ImageBatch());
+  scale_->setLabel("twice");
+  const std::vector<std::string> expected{"Scale \"twice\"", "sourceImages", "an empty batch"};
+  EXPECT_TRUE(names(errorOf([&] { scale_->encodeBatch(buffer, ImageBatch()); }), expected));
+  EXPECT_TRUE(names(errorOf([&] { scale_->encodeBatch(buffer, ImageBatch(), ImageBatch()); }), expected));
   StateBatch states(State::create(device_, StateResourceList{}), 2);
-  EXPECT_TRUE(scale_->encodeBatch(buffer, ImageBatch(), states, false).empty());
-  EXPECT_TRUE(states.empty());
+  EXPECT_TRUE(names(errorOf([&] { scale_->encodeBatch(buffer, ImageBatch(), states, false); }), expected));
   EXPECT_EQ(buffer->commandCount(), 0U);
 }
 

@@ -22,7 +22,9 @@ void checkType(CNNNeuronType type) {
 void KernelNeuron::setNeuronType(CNNNeuronType neuronType, float parameterA, float parameterB,
                                  float parameterC) {
   checkType(neuronType);
-  neuron_ = NNNeuronDescriptor::cnnNeuronDescriptor(neuronType, parameterA, parameterB, parameterC);
+  const auto neuron = NNNeuronDescriptor::cnnNeuronDescriptor(neuronType, parameterA, parameterB, parameterC);
+  neuron.check("setNeuronType", "parameters", 0);
+  neuron_ = neuron;
 }
 
 void KernelNeuron::codeNeuron(Coder& coder, bool takesSlopes) {

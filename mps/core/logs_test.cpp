@@ -1,7 +1,9 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 
+#include "mps/core/array_storage.hpp"
 #include "mps/core/command_buffer.hpp"
 #include "mps/core/matrix.hpp"
 #include "mps/core/test_kernels.hpp"
@@ -86,6 +88,84 @@ TEST_F(Logs, OfABufferInPiecesAreThoseOfAllPieces) {
   image.reset();
   EXPECT_EQ(buffer->logs().size(), 1U);
   EXPECT_EQ(first->logs(), buffer->logs());
+}
+
+TEST_F(Logs, D15OneThatIsStillHeldIsALineWhenTheBufferHasCompleted) {
+  const auto scale = Scale::create(device_);
+  scale->setLabel("lost");
+  const auto buffer = commands();
+  auto result = scale->encode(buffer, source_);
+  result->setLabel("features");
+  EXPECT_TRUE(buffer->logs().empty());
+  run(buffer);
+  ASSERT_EQ(buffer->logs().size(), 1U);
+  EXPECT_EQ(buffer->logs()[0],
+            "temporary image \"features\" (1x2x3x1 float32), written by Scale \"lost\", has 1 read left");
+  result.reset();
+  EXPECT_EQ(buffer->logs().size(), 1U) << "not twice";
+}
+
+TEST_F(Logs, D15StatesAndArraysNameTheirProducers) {
+  const auto buffer = commands();
+  StateResourceList list;
+  list.appendBuffer(16);
+  const auto state = State::createTemporary(buffer, list);
+  state->setLabel("mask");
+  state->setProducer("Kernel \"of it\"");
+  const auto vector =
+      TemporaryVector::create(buffer, VectorDescriptor::vectorDescriptor(4, DataType::Float32));
+  vector->storage().setProducer("Kernel \"of that\"");
+  run(buffer);
+  const auto logs = buffer->logs();
+  ASSERT_EQ(logs.size(), 2U);
+  for (const char* line : {"temporary state \"mask\" of Kernel \"of it\" has 1 read left",
+                           "TemporaryVector, written by Kernel \"of that\", has 1 read left"})
+    EXPECT_NE(std::find(logs.begin(), logs.end(), line), logs.end()) << line;
+}
+
+TEST_F(Logs, D15BetweenThePiecesOfABufferReadsMayStillCome) {
+  const auto buffer = CommandBuffer::create(queue_);
+  const auto first = buffer->rootCommandBuffer();
+  const auto read = TemporaryImage::create(buffer, sizeOf(1, 1, 1));
+  const auto unread = TemporaryImage::create(buffer, sizeOf(2, 1, 1));
+  buffer->commitAndContinue();
+  first->waitUntilCompleted();
+  EXPECT_TRUE(buffer->logs().empty());
+  scale_->encode(buffer, read, image(sizeOf(1, 1, 1)));
+  buffer->commit();
+  buffer->waitUntilCompleted();
+  ASSERT_EQ(buffer->logs().size(), 1U);
+  EXPECT_TRUE(names(buffer->logs()[0], {"1x1x2x1", "1 read left"})) << buffer->logs()[0];
+}
+
+TEST_F(Logs, D15AfterTheLastPieceThatIsDroppedNobodyReads) {
+  auto buffer = CommandBuffer::create(queue_);
+  const auto first = buffer->rootCommandBuffer();
+  const auto unread = TemporaryImage::create(buffer, sizeOf(2, 1, 1));
+  buffer->commitAndContinue();
+  first->waitUntilCompleted();
+  EXPECT_TRUE(first->logs().empty());
+  buffer.reset();
+  EXPECT_EQ(first->logs().size(), 1U);
+}
+
+TEST_F(Logs, ReadsThatAreLeftArePrintedWhenAskedFor) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");  // a process of its own, which reads the variable anew
+  const auto lose = [] {
+    const auto device = mtl::newCPUDevice(1);
+    const auto buffer = device->newCommandQueue()->commandBuffer();
+    const auto held = TemporaryImage::create(buffer, sizeOf(2, 1, 1));
+    held->setLabel("held");
+    buffer->commit();
+    buffer->waitUntilCompleted();
+    std::exit(0);
+  };
+  setenv("UNMETAL_VERBOSE", "dispatch,reads", 1);
+  EXPECT_EXIT(lose(), ::testing::ExitedWithCode(0),
+              "^unmetal: temporary image \"held\" \\(1x1x2x1 float32\\) has 1 read left\n$");
+  setenv("UNMETAL_VERBOSE", "dispatch", 1);
+  EXPECT_EXIT(lose(), ::testing::ExitedWithCode(0), "^$");
+  unsetenv("UNMETAL_VERBOSE");
 }
 
 TEST_F(Logs, HaveABound) {

@@ -8,6 +8,7 @@
 #include "mps/core/kernel.hpp"
 #include "mps/core/loss_scale_problem.hpp"
 #include "mps/core/state.hpp"
+#include "mtl/back_ends.hpp"
 #include "mtl/buffer.hpp"
 #include "mtl/command_buffer.hpp"
 #include "mtl/command_queue.hpp"
@@ -46,8 +47,8 @@ struct Values {
 void record(mtl::CommandBuffer& commandBuffer, const LossScale& scale, LossScaleOperation operation,
             const Values& values = {}) {
   if (commandBuffer.device() != scale.device())
-    throw Error(lossScaleName, "commandBuffer", "of " + commandBuffer.device()->name(),
-                "one of " + scale.device()->name());
+    throw Error(lossScaleName, "commandBuffer", "of " + mtl::nameForMessages(*commandBuffer.device()),
+                "one of " + mtl::nameForMessages(*scale.device()));
   const auto& numbers = scale.numbers()->memory();
   detail::Operands operands;
   operands.destination = numbers->address();

@@ -58,7 +58,7 @@ MatrixDescriptor MatrixDescriptor::create(std::size_t rows, std::size_t columns,
 
 std::size_t MatrixDescriptor::rowBytes(std::size_t columns, DataType dataType) {
   detail::checkElementType(kMatrixDescriptor, dataType);
-  return detail::recommendedStride(columns, dataType);
+  return detail::recommendedStride(kMatrixDescriptor, columns, dataType);
 }
 
 void MatrixDescriptor::encode(Coder& coder) const {

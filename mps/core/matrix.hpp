@@ -40,7 +40,8 @@ class MatrixDescriptor {
   }
   /// @}
   /// The recommended stride: one element for 1 column, else floating types to 16 bytes, integers to 4
-  /// elements: 5 columns of Float32 take 32 bytes. Any legal stride is as good.
+  /// elements: 5 columns of Float32 take 32 bytes. Any legal stride is as good. @throws Error for a type that has no whole
+  /// bytes and when the stride is more than memory can have.
   static std::size_t rowBytes(std::size_t columns, DataType dataType);
 
   [[nodiscard]] std::size_t rows() const { return rows_; }

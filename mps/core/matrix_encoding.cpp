@@ -189,6 +189,7 @@ void MatrixEncoding::recordCopy(TensorCopyProblem problem, const BatchOperand* s
 
 void MatrixEncoding::finish() {
   guard_.keep();
+  for (ArrayStorage* const array : written_) array->setProducer(kernel_.describe());
   consumeRead(read_);
 }
 

@@ -84,7 +84,9 @@ class MatrixEncoding {
   /// An argument that is written. @param isRead its old content is an input, too, which takes no read off
   template <class Array>
   MatrixArgument writes(const char* name, const std::shared_ptr<Array>& array, bool isRead = false) {
-    return argumentOf(name, array, isRead);
+    const MatrixArgument argument = argumentOf(name, array, isRead);
+    written_.push_back(argument.storage);
+    return argument;
   }
   template <class Array>
   std::optional<MatrixArgument> writesOptional(const char* name, const std::shared_ptr<Array>& array) {
@@ -157,6 +159,7 @@ class MatrixEncoding {
   std::size_t available_ = std::numeric_limits<std::size_t>::max();
   std::vector<MatrixArgument> arguments_;
   std::vector<ArrayStorage*> read_;
+  std::vector<ArrayStorage*> written_;
 };
 
 }  // namespace mps::detail

@@ -308,15 +308,17 @@ TEST_F(MultiaryKernel, WrongArgumentsAreRefusedAndNothingIsRecorded) {
   EXPECT_EQ(buffer->commandCount(), 0U);
 }
 
-TEST_F(MultiaryKernel, EmptyBatchesDoNothing) {
+TEST_F(MultiaryKernel, AnEmptyBatchIsNamed) {
   const auto buffer = commands();
   const std::vector<ImageBatch> none(3);
   digits_->setMakesState(true);
-  EXPECT_TRUE(digits_->encodeBatch(buffer, none).empty());
-  digits_->encodeBatch(buffer, none, ImageBatch());
+  EXPECT_TRUE(
+      names(errorOf([&] { digits_->encodeBatch(buffer, none); }), {"sourceImages", "an empty batch"}));
+  EXPECT_TRUE(names(errorOf([&] { digits_->encodeBatch(buffer, none, ImageBatch()); }),
+                    {"sourceImages", "an empty batch"}));
   StateBatch states(State::create(device_, StateResourceList{}), 2);
-  EXPECT_TRUE(digits_->encodeBatch(buffer, none, states, false).empty());
-  EXPECT_TRUE(states.empty());
+  EXPECT_TRUE(names(errorOf([&] { digits_->encodeBatch(buffer, none, states, false); }),
+                    {"sourceImages", "an empty batch"}));
   EXPECT_EQ(buffer->commandCount(), 0U);
 }
 

@@ -67,6 +67,7 @@ class ArrayEncoding {
     operands.destination = &destinationMemory;
     detail::recordCall(*commandBuffer_, kernel_, prepared, operands);
     guard.keep();
+    destination_->storage().setProducer(kernel_.describe());
     detail::consumeRead(read_);
     return made_;
   }

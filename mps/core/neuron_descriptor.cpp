@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <bit>
 #include <charconv>
+#include <cmath>
 #include <iterator>
+#include <utility>
 
 #include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
@@ -173,6 +175,12 @@ void NNNeuronDescriptor::check(const std::string& kernel, const char* argument, 
   const auto type = static_cast<std::int32_t>(neuronType_);
   if (type < 0 || type >= static_cast<std::int32_t>(CNNNeuronType::Count))
     throw Error(kernel, "neuronType", std::to_string(type), "a type of CNNNeuronType");
+  const std::pair<const char*, float> parameters[] = {{"a", a_}, {"b", b_}, {"c", c_}};
+  for (const auto& [parameter, value] :
+       std::span(parameters).first(static_cast<std::size_t>(parameterCount(neuronType_))))
+    if (const bool isNoLimit = neuronType_ == CNNNeuronType::ReLUN && value > 0;
+        !std::isfinite(value) && !isNoLimit)
+      throw Error(kernel, std::string(argument) + "." + parameter, std::to_string(value), "a finite number");
   if (neuronType_ == CNNNeuronType::PReLU && data().size() < channels)
     throw Error(kernel, argument,
                 data().empty() ? "PReLU without slopes" : std::to_string(data().size()) + " slopes",

@@ -37,14 +37,34 @@ State::State(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const Sta
   if (!temporary_) return;
   // Not the command buffer: what that holds may hold this state, and when it is dropped neither would go.
   heap_ = commandBuffer->heap();
-  log_ = commandBuffer->submission()->log();
   scope_ = commandBuffer->submission()->scope();
   readCount_ = 1;
+  watch_.begin(commandBuffer->submission()->log(), *this);
 }
 
 State::~State() {
-  if (readCount_ == 0) return;
-  log_->addUnread("temporary state" + (label_.empty() ? std::string() : " \"" + label_ + "\""), readCount_);
+  watch_.end();
+}
+
+std::string State::describeUnread() const {
+  const std::lock_guard lock(mutex_);
+  return "temporary state" + (label_.empty() ? std::string() : " \"" + label_ + "\"") +
+         (producer_.empty() ? std::string() : " of " + producer_);
+}
+
+void State::setLabel(std::string label) {
+  const std::lock_guard lock(mutex_);
+  label_ = std::move(label);
+}
+
+void State::setProducer(const std::string& kernel) {
+  const std::lock_guard lock(mutex_);
+  producer_ = kernel;
+}
+
+std::size_t State::readCount() const {
+  const std::lock_guard lock(mutex_);
+  return readCount_;
 }
 
 std::shared_ptr<State> State::create(const std::shared_ptr<mtl::Device>& device,
@@ -108,7 +128,10 @@ std::size_t State::resourceSize() const {
 
 void State::setReadCount(std::size_t readCount) {
   if (!temporary_) return;
-  if (readCount_ == 0) throw Error("temporary state: readCount is set after it reached 0");
+  const std::lock_guard lock(mutex_);
+  if (readCount_ == 0)
+    throw Error("temporary state" + (label_.empty() ? std::string() : " \"" + label_ + "\"") +
+                ": readCount is set after it reached 0");
   readCount_ = readCount;
   if (readCount > 0) return;
   for (Resource& resource : resources_) resource.buffer.reset();

@@ -13,13 +13,13 @@
 
 #include "mps/core/batch_iterator.hpp"
 #include "mps/core/image_descriptor.hpp"
+#include "mtl/log.hpp"
 
 namespace mtl {
 class Buffer;
 class CommandBuffer;
 class Device;
 class Heap;
-class Log;
 }  // namespace mtl
 
 namespace mps {
@@ -91,7 +91,7 @@ class State : public std::enable_shared_from_this<State> {
   /// Bytes of backing storage; 0 when built around buffers of the caller.
   [[nodiscard]] std::size_t resourceSize() const;
 
-  [[nodiscard]] std::size_t readCount() const { return readCount_; }
+  [[nodiscard]] std::size_t readCount() const;
   /// 0 frees the memory now. No effect on a state that is not temporary. @throws Error when it was 0 already.
   void setReadCount(std::size_t readCount);
   [[nodiscard]] bool isTemporary() const { return temporary_; }
@@ -99,12 +99,17 @@ class State : public std::enable_shared_from_this<State> {
   [[nodiscard]] bool belongsTo(const mtl::CommandBuffer& commandBuffer) const;
   [[nodiscard]] const std::shared_ptr<mtl::Device>& device() const { return device_; }
   [[nodiscard]] const std::string& label() const { return label_; }
-  void setLabel(std::string label) { label_ = std::move(label); }
+  void setLabel(std::string label);
 
   /// Records the copy that makes device results visible on the host, for all resources. Nothing to do for
   /// private and temporary ones. @throws Error after commit, and for a command buffer of another device.
   virtual void synchronize(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer);
 
+  /// The library's own: the kernel that made or wrote it, for messages.
+  void setProducer(const std::string& kernel);
+  /// The library's own, for the log.
+  [[nodiscard]] std::size_t readsLeft() const { return readCount(); }
+  [[nodiscard]] std::string describeUnread() const;
   /// The library's own: whether its buffers begin with undefined content.
   [[nodiscard]] bool beginsUndefined() const { return !zeroFilled_; }
   /// The library's own: lets a resource be this buffer, of the same size, in place of a new one.
@@ -132,15 +137,16 @@ class State : public std::enable_shared_from_this<State> {
 
   std::shared_ptr<mtl::Device> device_;
   std::shared_ptr<mtl::Heap> heap_;  ///< of a temporary state's command buffer, until released
-  std::shared_ptr<mtl::Log> log_;
   std::uint64_t scope_ = 0;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::vector<Resource> resources_;
   bool ownsResources_ = true;
   bool zeroFilled_ = true;
   bool temporary_ = false;
   std::size_t readCount_ = 0;
   std::string label_;
+  std::string producer_;
+  mtl::Log::Watch watch_;  ///< by the log of a temporary state's command buffer
 };
 
 namespace detail {

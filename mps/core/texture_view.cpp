@@ -36,15 +36,25 @@ TextureView::Rows TextureView::rows(std::size_t available, std::size_t bytesPerR
   const std::size_t slicesPerImage = (image_->featureChannels() + 3) / 4;
   Rows rows{};
   rows.texelBytes = image_->pixelSize();
-  rows.rowBytes = bytesPerRow == 0 ? region.size.width * rows.texelBytes : bytesPerRow;
+  const std::size_t row = region.size.width * rows.texelBytes;
+  const std::size_t channelBytes = bytesPerChannel(image_->featureChannelFormat());
+  if (bytesPerRow != 0 && (bytesPerRow < row || bytesPerRow % channelBytes != 0))
+    throw Error("TextureView", "bytesPerRow", std::to_string(bytesPerRow),
+                "0, or a multiple of " + std::to_string(channelBytes) + " from " + std::to_string(row) +
+                    " on, the bytes of " + std::to_string(region.size.width) +
+                    (region.size.width == 1 ? " texel" : " texels"));
+  rows.rowBytes = bytesPerRow == 0 ? row : bytesPerRow;
   rows.image = slice / slicesPerImage;
   rows.firstChannel = slice % slicesPerImage * 4;
   rows.channels = std::min<std::size_t>(4, image_->featureChannels() - rows.firstChannel);
-  const std::size_t lastRow = region.size.width * rows.texelBytes;
   const std::size_t otherRows = region.size.height - 1;
-  if (available < lastRow || (otherRows > 0 && rows.rowBytes > (available - lastRow) / otherRows))
+  if (available < row || (otherRows > 0 && rows.rowBytes > (available - row) / otherRows))
     throw Error("TextureView", "bytes", std::to_string(available) + " bytes",
-                std::to_string(region.size.height) + " rows of " + std::to_string(rows.rowBytes));
+                "at least " + std::to_string(row) +
+                    (otherRows == 0
+                         ? std::string(", 1 row")
+                         : " and " + std::to_string(otherRows) + " times " + std::to_string(rows.rowBytes) +
+                               ", " + std::to_string(region.size.height) + " rows"));
   return rows;
 }
 

@@ -23,11 +23,13 @@ class TextureView {
   [[nodiscard]] std::size_t arrayLength() const;
   [[nodiscard]] PixelFormat pixelFormat() const { return image_->pixelFormat(); }
 
-  /// Writes the pixels of `region` (z ignored) into one array slice. @param bytesPerRow of `bytes`
-  /// @throws Error for a region or slice outside the texture, or a short span.
+  /// Writes the pixels of `region` (z ignored) into one array slice.
+  /// @param bytesPerRow from one row to the next in `bytes`: at least the bytes of a row and a multiple of those of a
+  ///                    channel, or 0 for rows without gaps. The last row needs no more than its own bytes.
+  /// @throws Error for a region or slice outside the texture, another bytesPerRow, or a short span; nothing is written.
   void replace(const mtl::Region& region, std::size_t slice, std::span<const std::byte> bytes,
                std::size_t bytesPerRow);
-  /// Reads them.
+  /// Reads them; bytes between the rows stay as they are. As replace().
   void getBytes(std::span<std::byte> bytes, std::size_t bytesPerRow, const mtl::Region& region,
                 std::size_t slice) const;
 

@@ -43,7 +43,7 @@ VectorDescriptor VectorDescriptor::create(std::size_t length, std::size_t vector
 
 std::size_t VectorDescriptor::vectorBytes(std::size_t length, DataType dataType) {
   detail::checkElementType(kVectorDescriptor, dataType);
-  return detail::recommendedStride(length, dataType);
+  return detail::recommendedStride(kVectorDescriptor, length, dataType);
 }
 
 void VectorDescriptor::encode(Coder& coder) const {

@@ -36,7 +36,7 @@ class VectorDescriptor {
   }
   /// @}
   /// The recommended distance: one element for length 1, else floating types to 16 bytes, integers to 4
-  /// elements.
+  /// elements. @throws Error for a type that has no whole bytes and when it is more than memory can have.
   static std::size_t vectorBytes(std::size_t length, DataType dataType);
 
   /// Elements of one vector.

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "mps/core/call.hpp"
+#include "mps/core/checked_number.hpp"
 #include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
 #include "mps/core/image.hpp"
@@ -45,7 +46,12 @@ void checkNoOffset(const Kernel& kernel, const char* property, const Offset& off
 }  // namespace
 
 NNGramMatrixCalculation::NNGramMatrixCalculation(std::shared_ptr<mtl::Device> device, float alpha)
-    : CNNKernel(std::move(device)), alpha_(alpha) {}
+    : CNNKernel(std::move(device)),
+      alpha_(detail::checkedFinite("NNGramMatrixCalculation", "alpha", alpha)) {}
+
+void NNGramMatrixCalculation::setAlpha(float alpha) {
+  alpha_ = detail::checkedFinite(describe(), "alpha", alpha);
+}
 
 std::shared_ptr<NNGramMatrixCalculation> NNGramMatrixCalculation::create(
     const std::shared_ptr<mtl::Device>& device, float alpha) {
@@ -71,7 +77,7 @@ void NNGramMatrixCalculation::encodeStep(const std::shared_ptr<mtl::CommandBuffe
                                          const StateBatch& destinationStates,
                                          const ImageBatch& destinationImages) {
   if (propertyCallBack_ && !sources[0].empty())
-    alpha_ = propertyCallBack_->alphaForSourceImage(sources[0][0], destinationImages[0]);
+    setAlpha(propertyCallBack_->alphaForSourceImage(sources[0][0], destinationImages[0]));
   encodeBatch(commandBuffer, sources[0], destinationStates, destinationImages);
 }
 
@@ -98,7 +104,12 @@ detail::PreparedCall NNGramMatrixCalculation::prepareForward(const detail::Forwa
 
 NNGramMatrixCalculationGradient::NNGramMatrixCalculationGradient(std::shared_ptr<mtl::Device> device,
                                                                  float alpha)
-    : CNNGradientKernel(std::move(device)), alpha_(alpha) {}
+    : CNNGradientKernel(std::move(device)),
+      alpha_(detail::checkedFinite("NNGramMatrixCalculationGradient", "alpha", alpha)) {}
+
+void NNGramMatrixCalculationGradient::setAlpha(float alpha) {
+  alpha_ = detail::checkedFinite(describe(), "alpha", alpha);
+}
 
 std::shared_ptr<NNGramMatrixCalculationGradient> NNGramMatrixCalculationGradient::create(
     const std::shared_ptr<mtl::Device>& device, float alpha) {
@@ -143,12 +154,14 @@ std::vector<detail::PreparedCall> NNGramMatrixCalculationGradient::prepareGradie
 void NNGramMatrixCalculation::codeProperties(Coder& coder) {
   CNNKernel::codeProperties(coder);
   coder.code("alpha", alpha_);
+  detail::checkedFinite(describe(), "alpha", alpha_);
   coder.codeOptional("propertyCallBack", propertyCallBack_);
 }
 
 void NNGramMatrixCalculationGradient::codeProperties(Coder& coder) {
   CNNGradientKernel::codeProperties(coder);
   coder.code("alpha", alpha_);
+  detail::checkedFinite(describe(), "alpha", alpha_);
 }
 
 }  // namespace mps

@@ -47,9 +47,9 @@ class NNGramMatrixCalculation final : public CNNKernel {
       Coder& coder, const std::shared_ptr<mtl::Device>& device = nullptr) {
     return detail::decodeAs<NNGramMatrixCalculation>(coder, device);
   }
-  /// 1.
+  /// 1. @throws Error unless it is finite, also of a call-back
   [[nodiscard]] float alpha() const { return alpha_; }
-  void setAlpha(float alpha) { alpha_ = alpha; }
+  void setAlpha(float alpha);
   [[nodiscard]] std::string className() const override { return "NNGramMatrixCalculation"; }
 
   /// @name The library's own
@@ -109,9 +109,9 @@ class NNGramMatrixCalculationGradient final : public CNNGradientKernel {
       Coder& coder, const std::shared_ptr<mtl::Device>& device = nullptr) {
     return detail::decodeAs<NNGramMatrixCalculationGradient>(coder, device);
   }
-  /// 1; after an encode with a state, what the forward kernel had.
+  /// 1; after an encode with a state, what the forward kernel had. @throws Error unless it is finite
   [[nodiscard]] float alpha() const { return alpha_; }
-  void setAlpha(float alpha) { alpha_ = alpha; }
+  void setAlpha(float alpha);
   [[nodiscard]] std::string className() const override { return "NNGramMatrixCalculationGradient"; }
 
   /// @name The library's own

@@ -215,20 +215,21 @@ const std::vector<ImageBatch>& GraphExecutor::bind(GraphLayout& layout,
   return layout.bound.back().images;
 }
 
-void GraphExecutor::waitForHostUpdates(const mtl::CommandBuffer& commandBuffer) {
+void GraphExecutor::waitForHostUpdates(const NNGraph& graph, const mtl::CommandBuffer& commandBuffer) {
   std::unique_lock lock(updateMutex_);
   const auto pending = pendingUpdate_.lock();
   if (!pending) return;  // none, or in a buffer that was dropped without a commit
   if (pending == commandBuffer.submission())
-    throw Error("NNGraph", "commandBuffer", "one that holds an encode whose weights are updated on the host",
+    throw Error(graph.describe(), "commandBuffer",
+                "one that holds an encode whose weights are updated on the host",
                 "another: the new weights exist only when that buffer has completed");
   if (pending->queue()->handlerThread().isCurrent())
     throw Error(
-        "NNGraph", "commandBuffer",
+        graph.describe(), "commandBuffer",
         "encoded in a handler, before that handler of the same queue which updates the weights on the host",
         "encoded outside of handlers, or in one that was added after the earlier encode");
   if (pending->status() < mtl::CommandBufferStatus::Committed)
-    throw Error("NNGraph", "commandBuffer",
+    throw Error(graph.describe(), "commandBuffer",
                 "encoded before the buffer whose completion updates the weights on the host was committed",
                 "a commit of that one first");
   updated_.wait(lock, [&] { return pendingUpdate_.expired(); });
@@ -399,7 +400,9 @@ ImageBatch GraphExecutor::encode(NNGraph& graph, const std::shared_ptr<mtl::Comm
                                  std::vector<ImageBatch>* intermediateImages,
                                  std::vector<StateBatch>* destinationStates, bool isStack) {
   check(graph, commandBuffer, sourceImages, sourceStates);
-  waitForHostUpdates(*commandBuffer);
+  // Padding policies and allocators are asked before anything is recorded.
+  mtl::RecordingGuard userCode(*commandBuffer);
+  waitForHostUpdates(graph, *commandBuffer);
   GraphLayout& layout = layoutFor(graph, sourceImages);
   Run run{graph, commandBuffer, layout, bind(layout, commandBuffer->commandQueue()),
           {},    true,          {},     {*device_, program_}};
@@ -431,6 +434,7 @@ ImageBatch GraphExecutor::encode(NNGraph& graph, const std::shared_ptr<mtl::Comm
   }
   run.combinedUpdates.record(*commandBuffer);
   guard.keep();
+  userCode.keep();
   run.reads.keep();
   kernelStates.keep();
 
@@ -473,7 +477,7 @@ GraphTrace GraphExecutor::trace(NNGraph& graph, const std::shared_ptr<mtl::Comma
                                 std::span<const ImageBatch> sourceImages,
                                 std::span<const StateBatch> sourceStates) {
   check(graph, commandBuffer, sourceImages, sourceStates);
-  waitForHostUpdates(*commandBuffer);
+  waitForHostUpdates(graph, *commandBuffer);
   GraphLayout layout = layoutFor(graph, sourceImages);
   layout.reuse = noReuse(*program_);
   Run run{graph, commandBuffer, layout, std::vector<ImageBatch>(program_->images.size()),

@@ -88,7 +88,7 @@ class GraphExecutor : public std::enable_shared_from_this<GraphExecutor> {
   /// last one.
   void encodeUpdates(Run& run, StepIndex last);
   void encodeUpdate(Run& run, const ProgramStep& step);
-  void waitForHostUpdates(const mtl::CommandBuffer& commandBuffer);
+  void waitForHostUpdates(const NNGraph& graph, const mtl::CommandBuffer& commandBuffer);
 
   static constexpr std::size_t mostLayouts = 8;
 

@@ -128,6 +128,17 @@ bool writesExportedState(const NNFilterNode& filter) {
          });
 }
 
+/// What makes no kernel says of which layer.
+std::shared_ptr<Kernel> kernelOf(const NNFilterNode& filter, const std::shared_ptr<mtl::Device>& device) {
+  try {
+    return filter.makeKernel(device);
+  } catch (const Error& error) {
+    if (filter.label().empty()) throw;
+    if (error.kernel().empty()) throw Error(filter.describe() + ": " + error.what());
+    throw Error(filter.describe() + ": " + error.kernel(), error.argument(), error.found(), error.expected());
+  }
+}
+
 /// Filters that something needs: a result, an export, an update, a loss value.
 std::unordered_set<const NNFilterNode*> liveFilters(
     const std::vector<Filter>& order, const std::unordered_set<const NNImageNode*>& neededResults) {
@@ -216,7 +227,7 @@ class Compiler {
     const StepIndex index = program_->steps.size();
     ProgramStep step;
     step.name = filter->describe();
-    step.kernel = filter->makeKernel(device_);
+    step.kernel = kernelOf(*filter, device_);
     if (auto* unary = dynamic_cast<CNNKernel*>(step.kernel.get())) unary->setSavesFieldsUnderPredicates(true);
     if (filter->label().empty() && !step.kernel->label().empty())  // of the data source
       step.name += " \"" + step.kernel->label() + "\"";
@@ -231,10 +242,21 @@ class Compiler {
     }
     if (filter->isGradient() && !step.sourceStates.empty()) {
       step.forward = program_->states[step.sourceStates[0]].producer;
-      if (step.forward != nowhere) checkWiring(step);
+      if (step.forward != nowhere) {
+        labelByForward(step);
+        checkWiring(step);
+      }
     }
     styles_.push_back(styleOf(*filter));
     program_->steps.push_back(std::move(step));
+  }
+
+  /// A gradient of a layer that has its label from a data source.
+  void labelByForward(ProgramStep& step) const {
+    const std::string& label = program_->steps[step.forward].kernel->label();
+    if (label.empty() || !step.kernel->label().empty()) return;
+    step.kernel->setLabel(label + " gradient");
+    step.name += " \"" + step.kernel->label() + "\"";
   }
 
   /// Refuses a gradient node that does not fit the node whose state it is given.
@@ -263,6 +285,9 @@ class Compiler {
     const ImageIndex expected = source ? forward.sources.at(*source) : forward.result;
     const ImageIndex given = step.sources[1];
     const bool isFree = !gradient.needsSourceMemory(false) && given != forward.result;
+    if (given != expected && step.sources[0] == expected)
+      throw Error(step.name + ": sourceGradient and sourceImage look exchanged: sourceGradient is " +
+                  roleOf(expected, forward));
     if (given != expected && !isFree)
       throw Error(step.name, "sourceImage", roleOf(given, forward), roleOf(expected, forward));
   }

@@ -7,6 +7,7 @@
 #include "mps/core/coded_data_sources.hpp"
 #include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
+#include "mps/core/loaded_source.hpp"
 #include "mps/core/normalization_parameters.hpp"
 #include "mps/core/shared_copies.hpp"
 #include "mps/instance_normalization/instance_normalization_problem.hpp"
@@ -23,16 +24,11 @@ PreparedCall::Parameter parameter(const std::shared_ptr<mtl::Buffer>& buffer) {
   return {buffer->memory(), 0, false};
 }
 
-/// Calls purge() when reading ends, also by an exception.
-class Purge {
- public:
-  explicit Purge(std::function<void()> purge) : purge_(std::move(purge)) {}
-  ~Purge() { purge_(); }
-  Purge(const Purge&) = delete;
-  Purge& operator=(const Purge&) = delete;
-
- private:
-  std::function<void()> purge_;
+/// The data source as what readLoaded takes.
+struct Loading {
+  std::function<bool()> load;
+  std::function<void()> purge;
+  std::function<std::string()> label;
 };
 
 }  // namespace
@@ -43,10 +39,11 @@ ImageNormalizationKernel::ImageNormalizationKernel(const char* className, std::s
     : CNNKernel(std::move(device)) {
   if (source == nullptr) throw Error(className, "dataSource", "null", "a data source");
   channels_ = source->numberOfFeatureChannels();
-  if (channels_ == 0) throw Error(className, "numberOfFeatureChannels", "0", "at least 1");
-  parameters_.groups = groups == 0 ? channels_ : groups;
-  parameters_.epsilon = checkedEpsilon(className, source->epsilon());
   if (!source->label().empty()) setLabel(source->label());
+  const std::string kernel = describeOwnerOf(*source, className);
+  if (channels_ == 0) throw Error(kernel, "numberOfFeatureChannels", "0", "at least 1");
+  parameters_.groups = groups == 0 ? channels_ : groups;
+  parameters_.epsilon = checkedEpsilon(kernel, source->epsilon());
 }
 
 const void* ImageNormalizationKernel::deviceParameters() const {
@@ -62,16 +59,13 @@ void ImageNormalizationKernel::reloadGammaAndBetaFromDataSource() {
     parameters_.sharesGammaAndBeta = true;
     return;
   }
-  const Purge purge([this] { purgeSource(); });
-  if (!loadSource())
-    throw Error(
-        describe(), "dataSource",
-        "one" + (source.label().empty() ? "" : " \"" + source.label() + "\"") + " whose load() failed",
-        "one that loads");
-  const auto gamma = parameterBuffer(describe(), device(), "gamma", source.gamma(), channels_, 1);
-  parameters_.beta = parameterBuffer(describe(), device(), "beta", source.beta(), channels_, 0);
-  parameters_.gamma = gamma;
-  parameters_.sharesGammaAndBeta = false;
+  Loading loading{[this] { return loadSource(); }, [this] { purgeSource(); }, [&] { return source.label(); }};
+  readLoaded(describe(), "dataSource", loading, [&] {
+    const auto gamma = parameterBuffer(describe(), device(), "gamma", source.gamma(), channels_, 1);
+    parameters_.beta = parameterBuffer(describe(), device(), "beta", source.beta(), channels_, 0);
+    parameters_.gamma = gamma;
+    parameters_.sharesGammaAndBeta = false;
+  });
 }
 
 void ImageNormalizationKernel::reloadGammaAndBeta(
@@ -133,7 +127,7 @@ StateBatch ImageNormalizationKernel::makeStates(const std::shared_ptr<mtl::Comma
   const auto self = std::static_pointer_cast<const ImageNormalizationKernel>(shared_from_this());
   auto gradients = std::make_shared<ImageNormalizationGradients>(device(), commandBuffer, count, channels_);
   return {[self, commandBuffer, gradients](std::size_t row) {
-            return self->makeGradientState(commandBuffer, gradients, row);
+            return producedBy(*self, self->makeGradientState(commandBuffer, gradients, row));
           },
           count, gradients};
 }

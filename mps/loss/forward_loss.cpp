@@ -78,7 +78,7 @@ void NNForwardLoss::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& comma
                                 const ImageBatch& destinationImages) {
   detail::checkCommandBuffer(*this, commandBuffer);
   checkTargets(*this, sourceImages, labels, weights, destinationImages);
-  if (sourceImages.empty()) return;
+  detail::checkNotEmpty(*this, "sourceImages", sourceImages);
   if (!destinationStates.empty())
     detail::checkStates(*this, "destinationStates", *commandBuffer, destinationStates, sourceImages.count());
   detail::checkLossImages(*this, *commandBuffer, sourceImages, destinationImages);
@@ -86,8 +86,8 @@ void NNForwardLoss::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& comma
   detail::checkLossDescriptor(describe(), descriptor_);
 
   LossRecord numbers{weight(), labelSmoothing(), epsilon(), delta()};
-  if (callback_) numbers.weight = callback_->scalarWeight(sourceImages[0], destinationImages[0]);
   mtl::RecordingGuard guard(*commandBuffer);
+  if (callback_) numbers.weight = callback_->scalarWeight(sourceImages[0], destinationImages[0]);
   LossCall call(*this, *commandBuffer, descriptor_, sourceImages);
   call.setNumbers(numbers);
   call.setLabels(labels);
@@ -115,7 +115,7 @@ ImageBatch NNForwardLoss::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>&
                                       const ImageBatch& sourceImages, const ImageBatch& labels,
                                       const ImageBatch& weights) {
   detail::checkCommandBuffer(*this, commandBuffer);
-  if (sourceImages.empty()) return {};
+  detail::checkNotEmpty(*this, "sourceImages", sourceImages);
   detail::checkNotStacked(*this, "sourceImages", sourceImages);
   ImageBatch destinations =
       detail::allocateImages(*this, *destinationImageAllocator(), commandBuffer,
@@ -130,7 +130,7 @@ ImageBatch NNForwardLoss::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>&
                                       bool destinationStatesAreTemporary) {
   detail::checkCommandBuffer(*this, commandBuffer);
   destinationStates = {};
-  if (sourceImages.empty()) return {};
+  detail::checkNotEmpty(*this, "sourceImages", sourceImages);
   detail::checkNotStacked(*this, "sourceImages", sourceImages);
   ImageBatch destinations =
       detail::allocateImages(*this, *destinationImageAllocator(), commandBuffer,
@@ -181,7 +181,7 @@ void NNLossGradient::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& comm
   detail::checkCommandBuffer(*this, commandBuffer);
   checkTargets(*this, sourceImages, labels, weights, destinationGradients);
   detail::checkCount(*this, "sourceGradients", sourceGradients.count(), sourceImages.count());
-  if (sourceImages.empty()) return;
+  detail::checkNotEmpty(*this, "sourceImages", sourceImages);
   detail::checkLossImages(*this, *commandBuffer, sourceImages, destinationGradients);
   detail::checkSources(*this, "sourceGradients", *commandBuffer, sourceGradients);
   detail::checkNotStacked(*this, "sourceGradients", sourceGradients);
@@ -208,8 +208,8 @@ void NNLossGradient::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& comm
   } else {
     detail::checkLossDescriptor(describe(), descriptor_);
   }
-  if (callback_) numbers.weight = callback_->scalarWeight(sourceImages[0], destinationGradients[0]);
   mtl::RecordingGuard guard(*commandBuffer);
+  if (callback_) numbers.weight = callback_->scalarWeight(sourceImages[0], destinationGradients[0]);
   LossCall call(*this, *commandBuffer, descriptor_, sourceImages);
   call.setNumbers(numbers);
   call.setLabels(labels);
@@ -234,7 +234,7 @@ ImageBatch NNLossGradient::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>
                                        const StateBatch& sourceStates) {
   detail::checkCommandBuffer(*this, commandBuffer);
   detail::checkCount(*this, "sourceGradients", sourceGradients.count(), sourceImages.count());
-  if (sourceImages.empty()) return {};
+  detail::checkNotEmpty(*this, "sourceImages", sourceImages);
   detail::checkNotStacked(*this, "sourceImages", sourceImages);
   ImageBatch destinations = detail::allocateImages(
       *this, *destinationImageAllocator(), commandBuffer,

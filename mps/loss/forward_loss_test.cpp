@@ -269,12 +269,15 @@ TEST_F(ForwardLoss, EachEncodeTakesOneReadOffItsTemporaryImages) {
   run(buffer);
 }
 
-TEST_F(ForwardLoss, AnEmptyBatchIsNoWork) {
+TEST_F(ForwardLoss, AnEmptyBatchIsNamed) {
   const auto buffer = commands();
   StateBatch states;
-  EXPECT_TRUE(forward(squared())->encodeBatch(buffer, {}, {}).empty());
-  EXPECT_TRUE(forward(squared())->encodeBatch(buffer, {}, {}, {}, states, false).empty());
-  EXPECT_TRUE(gradient(squared())->encodeBatch(buffer, {}, {}, {}, {}, {}).empty());
+  const auto isNamed = [](const std::string& error) {
+    return names(error, {"sourceImages", "an empty batch"});
+  };
+  EXPECT_TRUE(isNamed(errorOf([&] { forward(squared())->encodeBatch(buffer, {}, {}); })));
+  EXPECT_TRUE(isNamed(errorOf([&] { forward(squared())->encodeBatch(buffer, {}, {}, {}, states, false); })));
+  EXPECT_TRUE(isNamed(errorOf([&] { gradient(squared())->encodeBatch(buffer, {}, {}, {}, {}, {}); })));
   EXPECT_EQ(buffer->commandCount(), 0U);
 }
 

@@ -55,7 +55,7 @@ void CNNLoss::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuff
   detail::checkCommandBuffer(*this, commandBuffer);
   detail::checkCount(*this, "destinationImages", destinationImages.count(), sourceImages.count());
   detail::checkStates(*this, "labels", *commandBuffer, labels, sourceImages.count());
-  if (sourceImages.empty()) return;
+  detail::checkNotEmpty(*this, "sourceImages", sourceImages);
   detail::checkLossImages(*this, *commandBuffer, sourceImages, destinationImages);
   detail::checkCoversWholeImages(*this);
 
@@ -79,7 +79,7 @@ void CNNLoss::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuff
 ImageBatch CNNLoss::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                                 const ImageBatch& sourceImages, const CNNLossLabelsBatch& labels) {
   detail::checkCommandBuffer(*this, commandBuffer);
-  if (sourceImages.empty()) return {};
+  detail::checkNotEmpty(*this, "sourceImages", sourceImages);
   detail::checkNotStacked(*this, "sourceImages", sourceImages);
   ImageDescriptor size = sizeDestination(sourceImages.descriptor());
   size.setNumberOfImages(1);

@@ -1,11 +1,13 @@
 #include "mps/loss/loss_call.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <limits>
 #include <stdexcept>
 #include <string>
 
+#include "mps/core/checked_number.hpp"
 #include "mps/core/error.hpp"
 #include "mps/core/loss_scale_problem.hpp"
 #include "mps/core/plan_for.hpp"
@@ -65,10 +67,12 @@ void checkLossDescriptor(const std::string& kernel, const CNNLossDescriptor& des
   check(reduction >= CNNReductionType::None && reduction < CNNReductionType::Count, "reductionType",
         std::to_string(static_cast<int>(reduction)), "a reduction type");
   check(descriptor.numberOfClasses() >= 1, "numberOfClasses", "0", "at least 1");
-  check(descriptor.epsilon() > 0, "epsilon", std::to_string(descriptor.epsilon()), "greater than 0");
-  check(descriptor.delta() >= 0, "delta", std::to_string(descriptor.delta()), "at least 0");
-  check(descriptor.labelSmoothing() <= 1, "labelSmoothing", std::to_string(descriptor.labelSmoothing()),
-        "at most 1");
+  checkedFinite(kernel, "weight", descriptor.weight());
+  check(descriptor.epsilon() > 0 && std::isfinite(descriptor.epsilon()), "epsilon",
+        std::to_string(descriptor.epsilon()), "a finite number greater than 0");
+  checkedNotNegative(kernel, "delta", descriptor.delta());
+  check(descriptor.labelSmoothing() <= 1 && std::isfinite(descriptor.labelSmoothing()), "labelSmoothing",
+        std::to_string(descriptor.labelSmoothing()), "a finite number, at most 1");
   check(descriptor.lossType() != CNNLossType::CosineDistance || reduction == CNNReductionType::Sum,
         "reductionType", name(reduction), "Sum for the cosine distance");
 }

@@ -49,8 +49,8 @@ enum class CNNReductionType : std::int32_t {
 ///     value of element k = weight * w_k * l_k       w_k = 1 without a weights image
 ///     loss               = reduction(values)
 ///
-/// The kernels check the ranges: numberOfClasses >= 1, epsilon > 0, delta >= 0, labelSmoothing <= 1; CosineDistance
-/// takes reduction Sum only.
+/// The kernels check the ranges: finite numbers, numberOfClasses >= 1, epsilon > 0, delta >= 0, labelSmoothing <= 1;
+/// CosineDistance takes reduction Sum only.
 class CNNLossDescriptor {
  public:
   static CNNLossDescriptor create(CNNLossType lossType, CNNReductionType reductionType) {

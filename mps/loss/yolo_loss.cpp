@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "mps/core/call.hpp"
+#include "mps/core/checked_number.hpp"
 #include "mps/core/coder.hpp"
 #include "mps/core/core_decoders.hpp"
 #include "mps/core/error.hpp"
@@ -76,7 +77,15 @@ CNNYOLOLoss::CNNYOLOLoss(std::shared_ptr<mtl::Device> device, const CNNYOLOLossD
     throw Error("CNNYOLOLoss", "anchorBoxes", std::to_string(anchorBoxes().size()) + " numbers",
                 std::to_string(2 * numberOfAnchorBoxes()) + ", a width and a height for each anchor");
   for (const float size : anchorBoxes())
-    if (!(size > 0)) throw Error("CNNYOLOLoss", "anchorBoxes", std::to_string(size), "sizes above 0");
+    if (!(size > 0) || std::isinf(size))
+      throw Error("CNNYOLOLoss", "anchorBoxes", std::to_string(size), "finite sizes above 0");
+  for (const auto& [property, number] :
+       {std::pair("scaleXY", scaleXY()), std::pair("scaleWH", scaleWH()),
+        std::pair("scaleNoObject", scaleNoObject()), std::pair("scaleObject", scaleObject()),
+        std::pair("scaleClass", scaleClass()),
+        std::pair("minIOUForObjectPresence", minIOUForObjectPresence()),
+        std::pair("maxIOUForObjectAbsence", maxIOUForObjectAbsence())})
+    detail::checkedFinite("CNNYOLOLoss", property, number);
 }
 
 std::shared_ptr<CNNYOLOLoss> CNNYOLOLoss::create(const std::shared_ptr<mtl::Device>& device,
@@ -105,7 +114,7 @@ void CNNYOLOLoss::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& command
   detail::checkCommandBuffer(*this, commandBuffer);
   detail::checkCount(*this, "destinationImages", destinationImages.count(), sourceImages.count());
   detail::checkStates(*this, "labels", *commandBuffer, labels, sourceImages.count());
-  if (sourceImages.empty()) return;
+  detail::checkNotEmpty(*this, "sourceImages", sourceImages);
   detail::checkSources(*this, "sourceImages", *commandBuffer, sourceImages);
   detail::checkDestinations(*this, "destinationImages", *commandBuffer, destinationImages);
   detail::checkNoAlias(*this, "sourceImages", sourceImages, destinationImages);
@@ -193,7 +202,7 @@ void CNNYOLOLoss::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& command
 ImageBatch CNNYOLOLoss::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                                     const ImageBatch& sourceImages, const CNNLossLabelsBatch& labels) {
   detail::checkCommandBuffer(*this, commandBuffer);
-  if (sourceImages.empty()) return {};
+  detail::checkNotEmpty(*this, "sourceImages", sourceImages);
   detail::checkNotStacked(*this, "sourceImages", sourceImages);
   ImageDescriptor size = sizeDestination(sourceImages.descriptor());
   size.setNumberOfImages(1);

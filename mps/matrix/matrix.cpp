@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "mps/core/checked_number.hpp"
 #include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
 #include "mps/core/matrix_encoding.hpp"
@@ -10,6 +11,7 @@
 
 namespace mps {
 
+using detail::checkedFinite;
 using detail::MatrixArgument;
 using detail::MatrixEncoding;
 using detail::MatrixMultiplicationProblem;
@@ -27,6 +29,12 @@ void finishProduct(MatrixEncoding& encoding, const MatrixMultiplicationProblem& 
   encoding.finish();
 }
 
+/// As a float32, which kernels compute with.
+double checkedFactor(const std::string& kernel, const char* property, double factor) {
+  checkedFinite(kernel, property, static_cast<float>(factor));
+  return factor;
+}
+
 }  // namespace
 
 MatrixMultiplication::MatrixMultiplication(std::shared_ptr<mtl::Device> device, bool transposeLeft,
@@ -39,8 +47,8 @@ MatrixMultiplication::MatrixMultiplication(std::shared_ptr<mtl::Device> device, 
       resultRows_(resultRows),
       resultColumns_(resultColumns),
       interiorColumns_(interiorColumns),
-      alpha_(alpha),
-      beta_(beta) {}
+      alpha_(checkedFactor("MatrixMultiplication", "alpha", alpha)),
+      beta_(checkedFactor("MatrixMultiplication", "beta", beta)) {}
 
 std::shared_ptr<MatrixMultiplication> MatrixMultiplication::create(const std::shared_ptr<mtl::Device>& device,
                                                                    bool transposeLeft, bool transposeRight,
@@ -94,8 +102,8 @@ MatrixVectorMultiplication::MatrixVectorMultiplication(std::shared_ptr<mtl::Devi
       transpose_(transpose),
       rows_(rows),
       columns_(columns),
-      alpha_(alpha),
-      beta_(beta) {}
+      alpha_(checkedFactor("MatrixVectorMultiplication", "alpha", alpha)),
+      beta_(checkedFactor("MatrixVectorMultiplication", "beta", beta)) {}
 
 std::shared_ptr<MatrixVectorMultiplication> MatrixVectorMultiplication::create(
     const std::shared_ptr<mtl::Device>& device, bool transpose, std::size_t rows, std::size_t columns,
@@ -152,6 +160,8 @@ void MatrixMultiplication::codeProperties(Coder& coder) {
   coder.code("interiorColumns", interiorColumns_);
   coder.code("alpha", alpha_);
   coder.code("beta", beta_);
+  checkedFactor(describe(), "alpha", alpha_);
+  checkedFactor(describe(), "beta", beta_);
   coder.code("leftMatrixOrigin", leftMatrixOrigin_);
   coder.code("rightMatrixOrigin", rightMatrixOrigin_);
   coder.code("resultMatrixOrigin", resultMatrixOrigin_);
@@ -164,6 +174,8 @@ void MatrixVectorMultiplication::codeProperties(Coder& coder) {
   coder.code("columns", columns_);
   coder.code("alpha", alpha_);
   coder.code("beta", beta_);
+  checkedFactor(describe(), "alpha", alpha_);
+  checkedFactor(describe(), "beta", beta_);
 }
 
 }  // namespace mps

@@ -26,7 +26,7 @@ class MatrixMultiplication : public MatrixKernel {
   /// The library's own.
   MatrixMultiplication(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
       : MatrixMultiplication(std::move(device), false, false, 0, 0, 0, 1, 0) {}
-  /// alpha and beta are converted to float32.
+  /// alpha and beta are converted to float32. @throws Error unless they are finite then
   static std::shared_ptr<MatrixMultiplication> create(const std::shared_ptr<mtl::Device>& device,
                                                       bool transposeLeft, bool transposeRight,
                                                       std::size_t resultRows, std::size_t resultColumns,

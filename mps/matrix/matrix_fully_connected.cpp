@@ -2,6 +2,7 @@
 
 #include <optional>
 
+#include "mps/core/checked_number.hpp"
 #include "mps/core/coder.hpp"
 #include "mps/core/matrix_encoding.hpp"
 #include "mps/core/row_sum.hpp"
@@ -76,10 +77,16 @@ void recordColumnSums(const MatrixEncoding& encoding, const MatrixPart& part, co
 
 }  // namespace
 
+void detail::MatrixFullyConnectedProperties::setAlpha(double alpha) {
+  checkedFinite("MatrixFullyConnected", "alpha", static_cast<float>(alpha));
+  alpha_ = alpha;
+}
+
 void detail::MatrixFullyConnectedProperties::codeLayerProperties(Coder& coder) {
   codeLimits(coder);
   coder.code("sourceOutputFeatureChannels", sourceOutputFeatureChannels_);
   coder.code("alpha", alpha_);
+  setAlpha(alpha_);
 }
 
 std::shared_ptr<MatrixFullyConnected> MatrixFullyConnected::create(

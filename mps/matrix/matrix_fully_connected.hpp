@@ -24,9 +24,9 @@ class MatrixFullyConnectedProperties : public MatrixSampleLimits {
   /// sourceInputFeatureChannels holds for their rows.
   [[nodiscard]] std::size_t sourceOutputFeatureChannels() const { return sourceOutputFeatureChannels_; }
   void setSourceOutputFeatureChannels(std::size_t columns) { sourceOutputFeatureChannels_ = columns; }
-  /// What the product is multiplied with, as float32. 1.
+  /// What the product is multiplied with, as float32. 1. @throws Error unless that is finite
   [[nodiscard]] double alpha() const { return alpha_; }
-  void setAlpha(double alpha) { alpha_ = alpha; }
+  void setAlpha(double alpha);
 
  protected:
   void codeLayerProperties(Coder& coder);

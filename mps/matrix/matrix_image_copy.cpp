@@ -88,7 +88,7 @@ void ImageCopyToMatrix::encode(const std::shared_ptr<mtl::CommandBuffer>& comman
 void ImageCopyToMatrix::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                                     const ImageBatch& sourceImages,
                                     const std::shared_ptr<Matrix>& destinationMatrix) {
-  if (sourceImages.empty()) return detail::checkCommandBuffer(*this, commandBuffer);
+  detail::checkNotEmpty(*this, "sourceImages", sourceImages);
   detail::checkNotStacked(*this, "sourceImages", sourceImages);
   record(commandBuffer, true, sourceImages, "sourceImages", destinationMatrix, "destinationMatrix");
 }
@@ -113,7 +113,7 @@ void MatrixCopyToImage::encode(const std::shared_ptr<mtl::CommandBuffer>& comman
 void MatrixCopyToImage::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                                     const std::shared_ptr<Matrix>& sourceMatrix,
                                     const ImageBatch& destinationImages) {
-  if (destinationImages.empty()) return detail::checkCommandBuffer(*this, commandBuffer);
+  detail::checkNotEmpty(*this, "destinationImages", destinationImages);
   detail::checkNotStacked(*this, "destinationImages", destinationImages);
   record(commandBuffer, false, destinationImages, "destinationImages", sourceMatrix, "sourceMatrix");
 }

@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <type_traits>
 #include <vector>
 
 #include "mps/core/array_storage.hpp"
 #include "mps/core/byte_rows.hpp"
 #include "mps/core/call.hpp"
+#include "mps/core/checked_number.hpp"
 #include "mps/core/error.hpp"
 #include "mps/core/loss_scale.hpp"
 #include "mps/core/plan_for.hpp"
@@ -16,6 +18,7 @@
 #include "mps/core/writable.hpp"
 #include "mps/optimizer/combined_updates.hpp"
 #include "mps/optimizer/optimizer_problem.hpp"
+#include "mtl/back_ends.hpp"
 #include "mtl/buffer.hpp"
 #include "mtl/command_buffer.hpp"
 #include "mtl/device.hpp"
@@ -190,12 +193,29 @@ struct NNOptimizer::Arrays {
 };
 
 NNOptimizer::NNOptimizer(std::shared_ptr<mtl::Device> device, const NNOptimizerDescriptor& descriptor)
-    : Kernel(std::move(device)), descriptor_(descriptor) {}
+    : Kernel(std::move(device)), descriptor_(descriptor) {
+  checkDescriptor();
+}
+
+void NNOptimizer::checkDescriptor() const {
+  constexpr const char* owner = "NNOptimizerDescriptor";
+  detail::checkedFinite(owner, "learningRate", learningRate());
+  detail::checkedFinite(owner, "gradientRescale", gradientRescale());
+  detail::checkedFinite(owner, "regularizationScale", regularizationScale());
+  // An infinite limit is none.
+  for (const auto& [property, limit] :
+       {std::pair("gradientClipMin", gradientClipMin()), std::pair("gradientClipMax", gradientClipMax())})
+    if (std::isnan(limit)) throw Error(owner, property, std::to_string(limit), "a number");
+}
+
+void NNOptimizer::setLearningRate(float learningRate) {
+  descriptor_.setLearningRate(detail::checkedFinite(describe(), "learningRate", learningRate));
+}
 
 void NNOptimizer::setLossScale(std::shared_ptr<LossScale> lossScale) {
   if (lossScale && lossScale->device() != device())
-    throw Error(describe(), "lossScale", "one of " + lossScale->device()->name(),
-                "one of " + device()->name());
+    throw Error(describe(), "lossScale", "one of " + mtl::nameForMessages(*lossScale->device()),
+                "one of " + mtl::nameForMessages(*device()));
   lossScale_ = std::move(lossScale);
 }
 
@@ -204,6 +224,9 @@ void NNOptimizer::didCopy(bool /*hasMoved*/) {
 }
 
 OptimizerNumbers NNOptimizer::numbers() const {
+  if (applyGradientClipping() && gradientClipMin() > gradientClipMax())
+    throw Error(describe(), "gradientClipMin", std::to_string(gradientClipMin()),
+                "at most gradientClipMax, " + std::to_string(gradientClipMax()));
   OptimizerNumbers numbers;
   numbers.learningRate = learningRate();
   numbers.gradientRescale = gradientRescale();
@@ -320,6 +343,7 @@ void NNOptimizer::encodeArrays(const std::shared_ptr<mtl::CommandBuffer>& comman
     record(*commandBuffer, kind, numbers, arrays);
   }
   guard.keep();
+  result->storage().setProducer(describe());
   detail::consumeRead({&gradient->storage(), values != result ? &values->storage() : nullptr});
 }
 
@@ -367,6 +391,7 @@ void NNOptimizer::encodeConvolution(const std::shared_ptr<mtl::CommandBuffer>& c
   mtl::RecordingGuard guard(*commandBuffer);
   recordPair(*commandBuffer, kind, numbers, std::span(pair).first(hasBiases ? 2 : 1), buffers);
   guard.keep();
+  resultState->setProducer(describe());
   consumeRead(gradientState);
   if (sourceState != resultState) consumeRead(sourceState);
 }
@@ -441,6 +466,7 @@ void NNOptimizer::encodeBatchNormalization(
   mtl::RecordingGuard guard(*commandBuffer);
   recordPair(*commandBuffer, kind, numbers, pair, buffers);
   guard.keep();
+  resultState->setProducer(describe());
   consumeRead(gradientState);
   if (sourceState != gradientState) consumeRead(sourceState);
 }
@@ -505,6 +531,7 @@ void NNOptimizer::encodeImageNormalization(
   fill(1, *forward.beta, *resultState->beta());
   recordPair(*commandBuffer, kind, numbers, pair, buffers);
   guard.keep();
+  resultState->setProducer(describe());
   detail::consumeRead(states);
 }
 

@@ -29,6 +29,10 @@
 /// group normalisation sum the gradients of the images first and begin with the values that the forward pass used. They
 /// take one read off each temporary state, vector and matrix that they read and do not write. All throw Error before
 /// anything is recorded.
+///
+/// Learning rate, rescale, regularisation scale and momentum are finite numbers of any sign, limits of the gradient any but
+/// NaN, and the lower one at most the upper one where they are used; decay, beta1 and beta2 are at least 0 and below 1,
+/// epsilon is at least 0. Where an optimiser is made or decoded, others throw Error.
 namespace mps {
 
 class LossScale;
@@ -42,8 +46,8 @@ struct OptimizerNumbers;
 class NNOptimizer : public Kernel {
  public:
   [[nodiscard]] float learningRate() const { return descriptor_.learningRate(); }
-  /// For later encodes; any sign.
-  void setLearningRate(float learningRate) { descriptor_.setLearningRate(learningRate); }
+  /// For later encodes; any sign. @throws Error unless it is finite
+  void setLearningRate(float learningRate);
   [[nodiscard]] float gradientRescale() const { return descriptor_.gradientRescale(); }
   [[nodiscard]] bool applyGradientClipping() const { return descriptor_.applyGradientClipping(); }
   void setApplyGradientClipping(bool apply) { descriptor_.setApplyGradientClipping(apply); }
@@ -95,6 +99,8 @@ class NNOptimizer : public Kernel {
   [[nodiscard]] detail::OptimizerNumbers numbers() const;
 
  private:
+  /// @throws Error for numbers that are not finite; limits of the gradient may be infinite
+  void checkDescriptor() const;
   struct Arrays;
   /// One update of two arrays: weights and biases, gamma and beta. With shorter lists of buffers the second is
   /// copied.

@@ -1,3 +1,4 @@
+#include "mps/core/checked_number.hpp"
 #include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
 #include "mps/core/loss_scale.hpp"
@@ -32,6 +33,7 @@ NNOptimizerDescriptor NNOptimizerDescriptor::decode(Coder& coder) {
 void NNOptimizer::codeProperties(Coder& coder) {
   Kernel::codeProperties(coder);
   coder.code("descriptor", descriptor_);
+  checkDescriptor();
   coder.codeOptional("lossScale", lossScale_);
   setLossScale(lossScale_);
 }
@@ -39,6 +41,7 @@ void NNOptimizer::codeProperties(Coder& coder) {
 void NNOptimizerStochasticGradientDescent::codeProperties(Coder& coder) {
   NNOptimizer::codeProperties(coder);
   coder.code("momentumScale", momentumScale_);
+  detail::checkedFinite(describe(), "momentumScale", momentumScale_);
   coder.code("useNesterovMomentum", useNesterovMomentum_);
 }
 
@@ -46,6 +49,8 @@ void NNOptimizerRMSProp::codeProperties(Coder& coder) {
   NNOptimizer::codeProperties(coder);
   coder.code("decay", decay_);
   coder.code("epsilon", epsilon_);
+  detail::checkedDecay(describe(), "decay", decay_);
+  detail::checkedNotNegative(describe(), "epsilon", epsilon_);
 }
 
 void NNOptimizerAdam::codeProperties(Coder& coder) {
@@ -53,6 +58,9 @@ void NNOptimizerAdam::codeProperties(Coder& coder) {
   coder.code("beta1", beta1_);
   coder.code("beta2", beta2_);
   coder.code("epsilon", epsilon_);
+  detail::checkedDecay(describe(), "beta1", beta1_);
+  detail::checkedDecay(describe(), "beta2", beta2_);
+  detail::checkedNotNegative(describe(), "epsilon", epsilon_);
   coder.code("timeStep", timeStep_);
 }
 

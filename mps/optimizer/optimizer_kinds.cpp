@@ -1,3 +1,4 @@
+#include "mps/core/checked_number.hpp"
 #include "mps/optimizer/optimizer.hpp"
 #include "mps/optimizer/optimizer_problem.hpp"
 
@@ -6,6 +7,14 @@ namespace mps {
 
 using detail::OptimizerKind;
 using detail::OptimizerNumbers;
+
+namespace {
+
+constexpr const char* sgdName = "NNOptimizerStochasticGradientDescent";
+constexpr const char* rmsPropName = "NNOptimizerRMSProp";
+constexpr const char* adamName = "NNOptimizerAdam";
+
+}  // namespace
 
 namespace detail {
 
@@ -69,7 +78,7 @@ NNOptimizerStochasticGradientDescent::NNOptimizerStochasticGradientDescent(
     std::shared_ptr<mtl::Device> device, float momentumScale, bool useNesterovMomentum,
     const NNOptimizerDescriptor& descriptor)
     : OneBufferOptimizer(std::move(device), descriptor),
-      momentumScale_(momentumScale),
+      momentumScale_(detail::checkedFinite(sgdName, "momentumScale", momentumScale)),
       useNesterovMomentum_(useNesterovMomentum) {}
 
 std::shared_ptr<NNOptimizerStochasticGradientDescent> NNOptimizerStochasticGradientDescent::create(
@@ -103,7 +112,9 @@ OptimizerNumbers NNOptimizerStochasticGradientDescent::ownNumbers() const {
 
 NNOptimizerRMSProp::NNOptimizerRMSProp(std::shared_ptr<mtl::Device> device, double decay, float epsilon,
                                        const NNOptimizerDescriptor& descriptor)
-    : OneBufferOptimizer(std::move(device), descriptor), decay_(decay), epsilon_(epsilon) {}
+    : OneBufferOptimizer(std::move(device), descriptor),
+      decay_(detail::checkedDecay(rmsPropName, "decay", decay)),
+      epsilon_(detail::checkedNotNegative(rmsPropName, "epsilon", epsilon)) {}
 
 std::shared_ptr<NNOptimizerRMSProp> NNOptimizerRMSProp::create(const std::shared_ptr<mtl::Device>& device,
                                                                float learningRate) {
@@ -137,9 +148,9 @@ OptimizerNumbers NNOptimizerRMSProp::ownNumbers() const {
 NNOptimizerAdam::NNOptimizerAdam(std::shared_ptr<mtl::Device> device, double beta1, double beta2,
                                  float epsilon, std::size_t timeStep, const NNOptimizerDescriptor& descriptor)
     : NNOptimizer(std::move(device), descriptor),
-      beta1_(beta1),
-      beta2_(beta2),
-      epsilon_(epsilon),
+      beta1_(detail::checkedDecay(adamName, "beta1", beta1)),
+      beta2_(detail::checkedDecay(adamName, "beta2", beta2)),
+      epsilon_(detail::checkedNotNegative(adamName, "epsilon", epsilon)),
       timeStep_(timeStep) {}
 
 std::shared_ptr<NNOptimizerAdam> NNOptimizerAdam::create(const std::shared_ptr<mtl::Device>& device,

@@ -5,6 +5,7 @@
 
 #include "mps/core/as_signed.hpp"
 #include "mps/core/call.hpp"
+#include "mps/core/checked_number.hpp"
 #include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
 #include "mps/core/plan_for.hpp"
@@ -225,9 +226,14 @@ void NNReduceUnary::codeProperties(Coder& coder) {
   coder.codeSizeOrAll("clipRectSource", clipRectSource_);
 }
 
+void NNReduceFeatureChannelsSum::setWeight(float weight) {
+  weight_ = detail::checkedFinite(describe(), "weight", weight);
+}
+
 void NNReduceFeatureChannelsSum::codeProperties(Coder& coder) {
   NNReduceUnary::codeProperties(coder);
   coder.code("weight", weight_);
+  setWeight(weight_);
 }
 
 void NNReduceUnaryGradient::codeProperties(Coder& coder) {

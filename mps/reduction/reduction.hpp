@@ -118,9 +118,9 @@ class NNReduceFeatureChannelsSum final : public NNReduceUnary {
       Coder& coder, const std::shared_ptr<mtl::Device>& device = nullptr) {
     return detail::decodeAs<NNReduceFeatureChannelsSum>(coder, device);
   }
-  /// 1.
+  /// 1. @throws Error unless it is finite
   [[nodiscard]] float weight() const { return weight_; }
-  void setWeight(float weight) { weight_ = weight; }
+  void setWeight(float weight);
 
  private:
   explicit NNReduceFeatureChannelsSum(const std::shared_ptr<mtl::Device>& device)

@@ -102,7 +102,7 @@ std::shared_ptr<Image> NNCropAndResizeBilinear::encode(
 ImageBatch NNCropAndResizeBilinear::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                                                 const ImageBatch& sourceImages) {
   detail::checkCommandBuffer(*this, commandBuffer);
-  if (sourceImages.empty()) return {};
+  detail::checkNotEmpty(*this, "sourceImages", sourceImages);
   ImageDescriptor size = sizeOfResults(sourceImages[0]);
   size.setNumberOfImages(1);
   ImageBatch destinations = detail::allocateImages(*this, *destinationImageAllocator(), commandBuffer, size,
@@ -125,7 +125,7 @@ void NNCropAndResizeBilinear::encodeBatch(const std::shared_ptr<mtl::CommandBuff
   detail::checkCommandBuffer(*this, commandBuffer);
   const std::size_t regions = regions_.size();
   detail::checkCount(*this, "destinationImages", destinationImages.count(), sourceImages.count() * regions);
-  if (sourceImages.empty()) return;
+  detail::checkNotEmpty(*this, "sourceImages", sourceImages);
   if (!has(options(), KernelOptions::SkipAPIValidation)) {
     // Before any source is read.
     detail::checkSources(*this, "sourceImage", *commandBuffer, sourceImages);

@@ -113,12 +113,12 @@ void ImageScale::encodeStep(const std::shared_ptr<mtl::CommandBuffer>& commandBu
   const ImageBatch& images = sources[0];
   if (!provider_ || images.empty())
     return CNNKernel::encodeStep(commandBuffer, sources, destinationStates, destinationImages);
+  mtl::RecordingGuard guard(*commandBuffer);
   std::vector<ScaleTransform> transforms;
   for (std::size_t n = 0; n < images.count(); ++n) {
     transforms.push_back(provider_->transformForSourceImage(images[n], handle_));
     setScaleTransform(transforms.back());  // checks it
   }
-  mtl::RecordingGuard guard(*commandBuffer);
   for (std::size_t begin = 0, end = 0; begin < images.count(); begin = end) {
     while (end < images.count() && transforms[end] == transforms[begin]) ++end;
     transform_ = transforms[begin];

@@ -10,6 +10,7 @@
 #include <system_error>
 
 #include "mps/core/error.hpp"
+#include "mps/weights/interrupted_call.hpp"
 
 namespace mps {
 namespace {
@@ -63,11 +64,7 @@ std::string nameInProcess(int descriptor) {
 }
 
 int synchronize(int descriptor) {
-  int result = 0;
-  do {
-    result = ::fsync(descriptor);
-  } while (result != 0 && errno == EINTR);
-  return result;
+  return repeatWhileInterrupted([descriptor] { return ::fsync(descriptor); });
 }
 
 /// Makes a rename durable. Some file systems cannot do this for folders, so a failure is not one of ours.

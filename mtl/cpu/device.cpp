@@ -111,8 +111,9 @@ class CpuExecutor final : public Executor {
 
 class CpuDevice final : public Device {
  public:
-  explicit CpuDevice(int threadCount)
+  CpuDevice(int threadCount, std::string nameForMessages)
       : Device("cpu"),
+        nameForMessages_(std::move(nameForMessages)),
         pool_(std::make_shared<MemoryPool>(physicalMemory() / 8)),
         executor_(std::make_shared<CpuExecutor>(threadCount)) {}
 
@@ -132,7 +133,10 @@ class CpuDevice final : public Device {
     return executor_;
   }
 
+  [[nodiscard]] const std::string& nameForMessages() const { return nameForMessages_; }
+
  private:
+  std::string nameForMessages_;
   std::shared_ptr<MemoryPool> pool_;
   std::shared_ptr<CpuExecutor> executor_;
 };
@@ -140,11 +144,16 @@ class CpuDevice final : public Device {
 }  // namespace
 
 std::shared_ptr<Device> newDevice(int threadCount) {
-  return std::make_shared<CpuDevice>(threadCount);
+  static std::atomic<int> made{0};
+  return std::make_shared<CpuDevice>(threadCount, "cpu (newCPUDevice " + std::to_string(++made) + ")");
+}
+
+std::string nameForMessages(const Device& device) {
+  return static_cast<const CpuDevice&>(device).nameForMessages();
 }
 
 std::shared_ptr<Device> defaultDevice() {
-  static const std::shared_ptr<Device> device = newDevice(defaultThreadCount());
+  static const std::shared_ptr<Device> device = std::make_shared<CpuDevice>(defaultThreadCount(), "cpu");
   return device;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "mtl/device.hpp"
 
@@ -12,5 +13,8 @@ std::shared_ptr<Device> defaultDevice();
 
 /// A device with an executing thread of its own.
 std::shared_ptr<Device> newDevice(int threadCount);
+
+/// Of a CPU: "cpu", or "cpu (newCPUDevice 2)" of the second one of the process.
+std::string nameForMessages(const Device& device);
 
 }  // namespace mtl::cpu

@@ -6,6 +6,7 @@
 
 #include "mtl/buffer.hpp"
 #include "mtl/command_queue.hpp"
+#include "mtl/submission.hpp"
 #include "python/source/areas.hpp"
 #include "python/source/bind.hpp"
 #include "python/source/waiting.hpp"
@@ -38,7 +39,7 @@ void bindFunctions(nb::module_& module) {
 void commitAndContinue(CommandBuffer& self) {
   {
     const LockReleased released;
-    self.commit();
+    self.submission()->commitToContinue();
   }
   auto next = newSubmission(*self.submission()->queue());
   const LockReleased released;

@@ -138,7 +138,7 @@ bool loadSource(const Base& source, LentArrays& arrays) {
   arrays.load();
   return true;
 }
-/// Where it raises the message goes to sys.unraisablehook: the library calls it from destructors.
+/// Where it raises the message goes to sys.unraisablehook: what was read is whole.
 template <class Base>
 void purgeSource(const Base& source, LentArrays& arrays) {
   const Attached attached;
