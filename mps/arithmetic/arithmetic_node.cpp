@@ -169,9 +169,9 @@ NNArithmeticGradientNode::NNArithmeticGradientNode(std::shared_ptr<NNImageNode> 
     : NNGradientFilterNode(std::move(sourceGradient), std::move(sourceImage), std::move(gradientState)),
       isSecondarySourceFilter_(isSecondarySourceFilter) {}
 
-NNArithmeticGradientNode::NNArithmeticGradientNode(
-    ArrayRef<std::shared_ptr<NNImageNode>> gradientImages,
-    const std::shared_ptr<NNFilterNode>& forwardFilter, bool isSecondarySourceFilter)
+NNArithmeticGradientNode::NNArithmeticGradientNode(ArrayRef<std::shared_ptr<NNImageNode>> gradientImages,
+                                                   const std::shared_ptr<NNFilterNode>& forwardFilter,
+                                                   bool isSecondarySourceFilter)
     : NNArithmeticGradientNode(imageOf(gradientImages, 0), imageOf(gradientImages, 1), stateOf(forwardFilter),
                                isSecondarySourceFilter) {}
 

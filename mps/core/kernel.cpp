@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <limits>
 
 #include "mps/core/coder.hpp"
 #include "mps/core/core_decoders.hpp"
@@ -45,7 +46,8 @@ void Kernel::checkWindowElements(const Coder& coder, std::size_t width, std::siz
 }
 
 void Kernel::checkDecodedBytes(const char* what, double bytes) const {
-  if (bytes <= static_cast<double>(mostDecodedBytes_)) return;
+  constexpr std::uint64_t none = std::numeric_limits<std::uint64_t>::max();
+  if (mostDecodedBytes_ == none || bytes <= static_cast<double>(mostDecodedBytes_)) return;
   constexpr double most = 0x1p63;
   throw Error(
       describe(), what,

@@ -59,7 +59,12 @@ void ImageNormalizationKernel::reloadGammaAndBetaFromDataSource() {
     parameters_.sharesGammaAndBeta = true;
     return;
   }
-  Loading loading{[this] { return loadSource(); }, [this] { purgeSource(); }, [&] { return source.label(); }};
+  const auto load = [this] {  // purge() balances each load(), one that fails, too
+    if (loadSource()) return true;
+    purgeSource();
+    return false;
+  };
+  Loading loading{load, [this] { purgeSource(); }, [&] { return source.label(); }};
   readLoaded(describe(), "dataSource", loading, [&] {
     const auto gamma = parameterBuffer(describe(), device(), "gamma", source.gamma(), channels_, 1);
     parameters_.beta = parameterBuffer(describe(), device(), "beta", source.beta(), channels_, 0);

@@ -480,8 +480,10 @@ TEST_F(ImageMatrixCopies, WrongArgumentsAreRefused) {
                     {"sourceImages", "a stack"}));
   EXPECT_TRUE(names(errorOf([&] { back->encodeBatch(commandBuffer, matrix(4, 12), stacks); }),
                     {"destinationImages", "a stack"}));
-  to->encodeBatch(commandBuffer, {}, matrix(1, 12));
-  back->encodeBatch(commandBuffer, matrix(1, 12), {});
+  EXPECT_TRUE(names(errorOf([&] { to->encodeBatch(commandBuffer, {}, matrix(1, 12)); }),
+                    {"sourceImages", "an empty batch"}));
+  EXPECT_TRUE(names(errorOf([&] { back->encodeBatch(commandBuffer, matrix(1, 12), {}); }),
+                    {"destinationImages", "an empty batch"}));
   EXPECT_EQ(commandBuffer->commandCount(), 0U);
   EXPECT_NE(errorOf([&] { to->encodeBatch(nullptr, {}, matrix(1, 12)); }), "");
 }

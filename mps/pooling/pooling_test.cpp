@@ -551,7 +551,7 @@ TEST_F(PoolingDecision, D11AnotherImageIsComputedWithAndTheResultIsRefused) {
   const auto second = commands();
   const auto result = same->encode(second, source_, state, false);
   EXPECT_TRUE(names(
-      errorOf([&] { CNNPoolingMaxGradient::create(device_, 3, 1)->encode(second, source_, result, state); }),
+      errorOf([&] { CNNPoolingMaxGradient::create(device_, 3, 1)->encode(second, other, result, state); }),
       {"CNNPoolingMaxGradient", "sourceImage", "the forward result"}));
 }
 

@@ -483,7 +483,8 @@ TEST_F(Upsampling, StatesOfOtherKernelsAreRefused) {
   // A copy has the size of its result, so that it can be told apart only by its memory (spec/00 D11).
   std::shared_ptr<State> ofCopy;
   const auto copied = nearest(1, 1)->encode(commandBuffer, source, ofCopy, false);
-  EXPECT_TRUE(names(errorOf([&] { nearestGradient(1, 1)->encode(commandBuffer, source, copied, ofCopy); }),
+  const auto ofItsSize = row({3, 4});
+  EXPECT_TRUE(names(errorOf([&] { nearestGradient(1, 1)->encode(commandBuffer, ofItsSize, copied, ofCopy); }),
                     {"CNNUpsamplingNearestGradient", "sourceImage", "the forward result"}));
 }
 

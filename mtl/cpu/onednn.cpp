@@ -7,6 +7,7 @@
 #include <string>
 #include <unordered_map>
 
+#include "mtl/process_end.hpp"
 #include "mtl/verbose.hpp"
 
 // Of the OpenMP that oneDNN runs on; clang has no <omp.h> without an OpenMP of its own. NOLINTBEGIN: OpenMP's names
@@ -99,7 +100,8 @@ bool overrunsScratchpad(const OneDnnConvolution& convolution, std::string_view i
 }  // namespace
 
 const dnnl::engine& oneDnnEngine() {
-  static const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
+  // Never destroyed: where another thread ends the process, a command still runs while static objects go.
+  static const dnnl::engine& engine = *new dnnl::engine(dnnl::engine::kind::cpu, 0);
   return engine;
 }
 
@@ -120,6 +122,11 @@ dnnl::primitive_attr oneDnnAttributes(float alpha, float beta) {
 OneDnnPrimitive::OneDnnPrimitive(const dnnl::primitive_desc_base& description) : description_(description) {
   const OneThread one;
   primitive_ = dnnl::primitive(description.get());
+  // oneDNN's own static objects exist from now on, such as its cache of primitives: work ends before they go.
+  [[maybe_unused]] static const bool isWatched = [] {
+    ProcessEnd::watch();
+    return true;
+  }();
 }
 
 void OneDnnInterceptor::install(OneDnnInterceptor* interceptor) {

@@ -36,7 +36,7 @@ class Resume(ProgramTest):
         # AMSGrad has the most state.
         options = ["--optimizer", "amsgrad", "--seed", 3, "--lr-schedule", "cosine", "--checkpoint-every", 0]
         self.train("whole", *options, epochs=EPOCHS)
-        self.kill_at("killed", 6 * STEPS // 10, *options)
+        self.kill_at("killed", 6 * STEPS // 10 + 4, *options)  # behind the end of an epoch
         checkpoint = self.folder / "killed" / "checkpoint.safetensors"
         stood_at = position(checkpoint)
         # Rows that only the resumed process can have written.
@@ -53,7 +53,7 @@ class Resume(ProgramTest):
     def test_the_metrics_go_on_as_if_nothing_had_happened(self):
         # Checkpoints as often as the program chooses.
         self.train("whole", epochs=EPOCHS)
-        self.kill_at("killed", 6 * STEPS // 10)
+        self.kill_at("killed", 6 * STEPS // 10 + 4)
         stood_at = position(self.folder / "killed" / "checkpoint.safetensors")
         output = self.train("killed", "--resume", epochs=EPOCHS)
         self.assertIn(f"going on after step {stood_at} of {STEPS}", output)
