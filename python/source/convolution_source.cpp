@@ -9,6 +9,7 @@
 #include "mps/convolution/convolution.hpp"
 #include "mps/convolution/convolution_transpose.hpp"
 #include "mps/core/convolution_data_source.hpp"
+#include "mps/core/error.hpp"
 #include "mtl/buffer.hpp"
 #include "python/source/areas.hpp"
 #include "python/source/bind.hpp"

@@ -17,7 +17,7 @@ UNBOUND = []
 INTERNAL = {"mps/core/float16.hpp": "element types inside", "mps/core/image_storage.hpp": "memory behind images",
             "mps/core/kernel_neuron.hpp": "inside kernels with neurons", "mps/core/layer_kernel.hpp": "for graphs",
             "mps/core/tensor_shape.hpp": "shapes inside", "mps/convolution/kernel_with_weights.hpp": "a base inside",
-            "mtl/content.hpp": "which bytes are good", "mtl/memory.hpp": "memory behind buffers", "mtl/stream.hpp": "where commands run"}
+            "mtl/content.hpp": "which bytes are good", "mtl/log.hpp": "what logs() reads", "mtl/memory.hpp": "memory behind buffers", "mtl/stream.hpp": "where commands run"}
 
 # What has no binding of its own, and why. Of a class: all of it; names are C++'s.
 ELSEWHERE = {
@@ -27,6 +27,10 @@ ELSEWHERE = {
     "mps::Image::storage": "the library's own", "mps::Image::shape": "the library's own",
     "mps::Image::byteOffset": "the library's own",
     "mps::State::beginsUndefined": "the library's own", "mps::State::useBuffer": "the library's own",
+    "mps::ArrayRef": "a sequence",
+    "mps::ImageBatch::size": "len()", "mps::ImageBatch::begin": "iteration", "mps::ImageBatch::end": "iteration",
+    "mps::StateBatch::size": "len()", "mps::StateBatch::begin": "iteration", "mps::StateBatch::end": "iteration",
+    "mps::State::describeUnread": "the library's own",
     "mps::ImageBatch::blockStorage": "the library's own", "mps::ImageBatch::firstInBlock": "the library's own",
     "mps::ImageBatch::looseImages": "the library's own", "mps::ImageBatch::of": "[image] is one",
     "mps::NDArrayGradientState::record": "the library's own", "mps::NDArrayGradientState::setRecord": "the library's own",
