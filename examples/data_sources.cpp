@@ -189,7 +189,7 @@ class Network {
  private:
   mps::ImageBatch pictures(const SyntheticDigits& data, std::size_t step) const {
     constexpr std::size_t side = SyntheticDigits::size;
-    const auto images =
+    auto images =
         mps::ImageBatch::create(device_, {mps::ImageFeatureChannelFormat::Float32, side, side, 1}, batchSize);
     images.writeBytes(std::span(data.pixels).subspan(step * batchSize * side * side, batchSize * side * side),
                       mps::DataLayout::HeightxWidthxFeatureChannels);

@@ -46,7 +46,7 @@ std::uint64_t addressSpaceInUse() {
 }
 
 /// There with the address sanitizer alone.
-extern "C" __attribute__((weak)) void __asan_init();
+extern "C" __attribute__((weak)) void __asan_init();  // NOLINT: its name
 
 /// Memory beyond the bound cannot be had while it lives; but what that sanitizer takes for itself is more than any bound.
 class BoundedMemory {

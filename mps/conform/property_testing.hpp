@@ -71,13 +71,13 @@ class LastWords {
   static constexpr unsigned kSecondsUntilItHangs = 300;
 
   static void say(int signal) {
-    if (write(STDERR_FILENO, words_.data(), length_) < 0) length_ = 0;
+    if (write(STDERR_FILENO, text.data(), length) < 0) length = 0;
     std::signal(signal, SIG_DFL);
     raise(signal);
   }
 
-  static inline std::array<char, 4096> words_;
-  static inline std::size_t length_ = 0;
+  static inline std::array<char, 4096> text;
+  static inline std::size_t length = 0;
   std::array<struct sigaction, kSignals.size()> before_;
 };
 
@@ -85,15 +85,15 @@ class LastWords {
 class Doing {
  public:
   explicit Doing(const std::string& words)
-      : trace_(__FILE__, __LINE__, words), lengthBefore_(LastWords::length_) {
-    auto& line = LastWords::words_;
+      : trace_(__FILE__, __LINE__, words), lengthBefore_(LastWords::length) {
+    auto& line = LastWords::text;
     const std::size_t length = std::min(words.size(), line.size() - lengthBefore_ - 1);
     std::copy_n(words.begin(), length, line.begin() + static_cast<std::ptrdiff_t>(lengthBefore_));
     line[lengthBefore_ + length] = '\n';
-    LastWords::length_ = std::min(lengthBefore_ + length + 1, line.size() - 1);
+    LastWords::length = std::min(lengthBefore_ + length + 1, line.size() - 1);
     alarm(LastWords::kSecondsUntilItHangs);
   }
-  ~Doing() { LastWords::length_ = lengthBefore_; }
+  ~Doing() { LastWords::length = lengthBefore_; }
   Doing(const Doing&) = delete;
   Doing& operator=(const Doing&) = delete;
 

@@ -7,6 +7,8 @@
 
 #include "mps/batch_normalization/batch_normalization.hpp"
 #include "mps/batch_normalization/batch_normalization_fixed_source.hpp"
+#include "mps/convolution/convolution.hpp"
+#include "mps/core/coder.hpp"
 #include "mps/core/command_buffer.hpp"
 #include "mps/core/image_allocator.hpp"
 #include "mps/core/test_images.hpp"

@@ -73,7 +73,7 @@ class DataSource : public mps::CNNConvolutionDataSource {
     coder.codeClass("MyDataSource");
     auto descriptor = mps::CNNConvolutionDescriptor::create(1, 1, 1, 1);
     coder.decode("descriptor", descriptor);
-    const auto source = std::make_shared<DataSource>(device, descriptor);
+    auto source = std::make_shared<DataSource>(device, descriptor);
     const auto take = [&](const std::string& key, const std::shared_ptr<mtl::Buffer>& buffer) {
       std::vector<float> values;
       coder.decode(key, values);
