@@ -22,7 +22,6 @@ namespace {
 
 using testing::errorOf;
 using testing::names;
-using testing::sizeOf;
 
 using UserCode = std::function<void(const std::shared_ptr<mtl::CommandBuffer>&)>;
 
