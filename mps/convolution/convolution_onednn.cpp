@@ -107,10 +107,10 @@ class PartPlan {
   PartPlan(const ConvolutionProblem& problem, const memory::desc* layout) : problem_(problem) {
     auto y = paddedByOneDnn(problem.y, problem.edgeMode);
     auto x = paddedByOneDnn(problem.x, problem.edgeMode);
-    if (!y || !x || !make(*y, *x, layout)) {
+    if (!y || !x || !canMake(*y, *x, layout)) {
       y = paddedByCopy(problem.y, problem.edgeMode);
       x = paddedByCopy(problem.x, problem.edgeMode);
-      if (!make(*y, *x, layout)) throw dnnl::error(dnnl_unimplemented, reason_.c_str());
+      make(*y, *x, layout);
     }
     stage(std::move(*y), std::move(*x));
     scratchpad_ = scratch_.reserve(convolution_.scratchpadBytes());
@@ -152,16 +152,19 @@ class PartPlan {
   }
 
  private:
-  /// False where oneDNN has no kernel for it, for a reason_.
-  bool make(const PaddedAxis& y, const PaddedAxis& x, const memory::desc* layout) {
+  /// @throws dnnl::error where oneDNN has no kernel for it
+  void make(const PaddedAxis& y, const PaddedAxis& x, const memory::desc* layout) {
+    convolution_ = makeConvolution(problem_, describe(problem_, y, x, layout));
+    // The error keeps the pointer, so this has to be a literal.
+    if (convolution_.isReference()) throw dnnl::error(dnnl_unimplemented, "it has only its reference code");
+  }
+  bool canMake(const PaddedAxis& y, const PaddedAxis& x, const memory::desc* layout) {
     try {
-      convolution_ = makeConvolution(problem_, describe(problem_, y, x, layout));
-      if (!convolution_.isReference()) return true;
-      reason_ = "it has only its reference code";
-    } catch (const dnnl::error& error) {
-      reason_ = error.what();
+      make(y, x, layout);
+      return true;
+    } catch (const dnnl::error&) {
+      return false;
     }
-    return false;
   }
 
   void stage(PaddedAxis y, PaddedAxis x) {
@@ -182,7 +185,6 @@ class PartPlan {
   }
 
   ConvolutionProblem problem_;
-  std::string reason_;
   OneDnnPrimitive convolution_;
   ScratchLayout scratch_;
   StagedInput source_;
