@@ -53,9 +53,9 @@ mps::GradientCheckReport check(const std::shared_ptr<mtl::Device>& device, const
   const std::vector<float> pixels(values.begin(), values.end());
   images.writeBytes(std::span(pixels), mps::DataLayout::HeightxWidthxFeatureChannels);
   const auto labels = mps::CNNLossLabels::createClassBatch(device, options.batchSize);
-  std::vector<std::uint8_t> classes(options.batchSize);
+  std::vector<std::uint32_t> classes(options.batchSize);
   for (std::size_t i = 0; i < classes.size(); ++i)
-    classes[i] = static_cast<std::uint8_t>((arguments.seed + i) % options.classNames.size());
+    classes[i] = static_cast<std::uint32_t>((arguments.seed + i) % options.classNames.size());
   mps::CNNLossLabels::writeClassIndices(labels, classes);
 
   mps::GradientCheckOptions check;

@@ -25,7 +25,6 @@ constexpr const char* validationName = "validation";
 constexpr const char* countersName = "random.counters";
 
 constexpr const char* classPrefix = "class.";
-constexpr std::uint64_t mostClasses = 4096;
 
 template <class Number>
 Number numberOf(const mps::SafetensorsHeader& file, const std::string& key) {

@@ -30,7 +30,7 @@ struct Batch {
   bool isLastOfEpoch = false;
   /// One picture after the other (NHWC), in the format that the loader was asked for.
   std::vector<std::byte> images;
-  std::vector<std::uint8_t> labels;
+  std::vector<std::uint32_t> labels;
 
   std::size_t count() const { return labels.size(); }
 };

@@ -25,7 +25,7 @@ Dataset smallDataset(std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) {
     data.images.push_back(static_cast<std::uint8_t>(i));
     data.images.push_back(static_cast<std::uint8_t>(255 - i));
-    data.labels.push_back(static_cast<std::uint8_t>(i % 10));
+    data.labels.push_back(static_cast<std::uint32_t>(i % 10));
   }
   return data;
 }
@@ -119,7 +119,7 @@ TEST(BatchLoaderTest, Unorm8IsThePixel) {
   ASSERT_TRUE(loader.next(batch));
   EXPECT_EQ(batch.images, (std::vector<std::byte>{std::byte{0}, std::byte{255}, std::byte{1}, std::byte{254},
                                                   std::byte{2}, std::byte{253}}));
-  EXPECT_EQ(batch.labels, (std::vector<std::uint8_t>{0, 1, 2}));
+  EXPECT_EQ(batch.labels, (std::vector<std::uint32_t>{0, 1, 2}));
   EXPECT_FALSE(loader.next(batch));
   EXPECT_FALSE(loader.next(batch));
 }

@@ -24,6 +24,9 @@ struct Augmentation {
 std::optional<Augmentation> parseAugmentation(std::string_view text);
 std::string nameOf(const Augmentation& augmentation);
 
+/// Of a data set; a checkpoint stores their names.
+inline constexpr std::size_t mostClasses = 65536;
+
 /// Labelled pictures, all of one size, in memory.
 struct Dataset {
   std::string name;
@@ -33,7 +36,7 @@ struct Dataset {
   /// One picture after the other, each storedHeight() x storedWidth() x channels, 0 is black and 255 is 1.0.
   std::vector<std::uint8_t> images;
   /// Class of each picture, an index into classNames.
-  std::vector<std::uint8_t> labels;
+  std::vector<std::uint32_t> labels;
   std::vector<std::string> classNames;
   /// Rows and columns beyond height and width: each epoch cuts the picture out at another place.
   std::size_t moreRows = 0;

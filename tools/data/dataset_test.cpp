@@ -39,7 +39,7 @@ TEST(FashionMnistTest, DebiansPackage) {
   EXPECT_EQ(test.count(), 10'000U);
   EXPECT_EQ(test.images.size(), 7'840'000U);
   std::array<int, 10> counts{};
-  for (const std::uint8_t label : test.labels) ++counts.at(label);
+  for (const std::uint32_t label : test.labels) ++counts.at(label);
   for (const int count : counts) EXPECT_EQ(count, 1000);
   ASSERT_EQ(test.classNames.size(), 10U);
   EXPECT_EQ(test.classNames[test.labels[0]], "Ankle boot");
@@ -56,7 +56,7 @@ TEST(FashionMnistTest, FilesOfOnesOwn) {
   writeTestSplit(folder);
   const Dataset data = loadDataset(specificationOf(folder), Split::Test);
   ASSERT_EQ(data.count(), 2U);
-  EXPECT_EQ(data.labels, (std::vector<std::uint8_t>{9, 3}));
+  EXPECT_EQ(data.labels, (std::vector<std::uint32_t>{9, 3}));
   EXPECT_EQ(data.image(0)[783], 1);
   EXPECT_EQ(data.image(1)[0], 2);
 }

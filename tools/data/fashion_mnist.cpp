@@ -51,7 +51,7 @@ Dataset loadFashionMnist(const std::filesystem::path& folder, Split split) {
                      labelsPath.string() + " has " + std::to_string(labels.shape[0]) + " labels");
   }
   data.images = std::move(images.values);
-  data.labels = std::move(labels.values);
+  data.labels.assign(labels.values.begin(), labels.values.end());
   return data;
 }
 

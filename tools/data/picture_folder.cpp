@@ -8,7 +8,6 @@
 #include <cctype>
 #include <cmath>
 #include <exception>
-#include <limits>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -24,7 +23,6 @@ namespace {
 
 using Path = std::filesystem::path;
 
-constexpr std::size_t mostClasses = std::size_t{std::numeric_limits<std::uint8_t>::max()} + 1;
 /// Of one class, and of folders in folders in it: what is beyond was made up, or is no folder of pictures.
 constexpr std::size_t mostFolders = 100'000;
 constexpr std::size_t deepestFolders = 32;
@@ -33,7 +31,7 @@ constexpr std::size_t longestName = 200;
 
 struct PictureFile {
   Path path;
-  std::uint8_t label = 0;
+  std::uint32_t label = 0;
 };
 
 struct Contents {
@@ -194,7 +192,7 @@ Contents scan(const Path& folder, double validation) {
     }
     if (contents.classNames.size() == mostClasses)
       throw mps::Error(folder.string() + " has more than " + std::to_string(mostClasses) + " classes");
-    const auto label = static_cast<std::uint8_t>(contents.classNames.size());
+    const auto label = static_cast<std::uint32_t>(contents.classNames.size());
     contents.classNames.push_back(name);
     for (std::size_t i = 0; i < files.size(); ++i)
       (isForValidation(i, validation) ? contents.validation : contents.training).push_back({files[i], label});

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <set>
 #include <string>
 #include <vector>
@@ -74,7 +76,7 @@ std::vector<int> valuesOf(const Dataset& data) {
 }
 
 using Values = std::vector<int>;
-using Labels = std::vector<std::uint8_t>;
+using Labels = std::vector<std::uint32_t>;
 
 TEST_F(PictureFolder, ClassesAreSubfoldersAndEveryFifthPictureIsForValidation) {
   writeTwoClasses();
@@ -320,10 +322,25 @@ TEST_F(PictureFolder, AFolderThatAClassHasTwiceIsNamed) {
   EXPECT_NO_THROW(load(Split::Training));
 }
 
-TEST_F(PictureFolder, ThereAreAtMost256Classes) {
-  for (int i = 0; i < 257; ++i) write(std::to_string(1000 + i) + "/a.png", pngOf(plain(1, 1)));
+TEST_F(PictureFolder, HasMoreThan256Classes) {
+  constexpr std::uint32_t classes = 300;
+  for (std::uint32_t i = 0; i < classes; ++i) write(std::to_string(1000 + i) + "/a.png", pngOf(plain(1, 1)));
+  const Dataset data = load(Split::Training);
+  ASSERT_EQ(data.count(), classes);
+  EXPECT_EQ(data.classNames.back(), "1299");
+  Labels labels = data.labels;
+  std::ranges::sort(labels);
+  for (std::uint32_t i = 0; i < classes; ++i) EXPECT_EQ(labels[i], i);
+}
+
+TEST_F(PictureFolder, ThereAreAtMost65536Classes) {
+  const TestFolder pictures;
+  std::filesystem::create_directory(pictures / "class");
+  std::ofstream(pictures / "class" / "a.png") << "never read";
+  for (int i = 0; i < 65537; ++i)
+    std::filesystem::create_directory_symlink(pictures / "class", folder_ / std::to_string(i));
   EXPECT_EQ(errorOf<mps::Error>([&] { load(Split::Training); }),
-            folder_.path().string() + " has more than 256 classes");
+            folder_.path().string() + " has more than 65536 classes");
 }
 
 }  // namespace

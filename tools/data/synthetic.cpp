@@ -65,7 +65,7 @@ Dataset makeSyntheticDataset(Split split, const PictureSize& size) {
     const std::span pixels = std::span(data.images).subspan(i * data.imageSize(), data.imageSize());
     fillWithNoise(pixels, picture, key);
     drawSquare(pixels, data, label, picture, key);
-    data.labels.push_back(static_cast<std::uint8_t>(label));
+    data.labels.push_back(static_cast<std::uint32_t>(label));
   }
   return data;
 }
