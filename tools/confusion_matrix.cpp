@@ -1,6 +1,7 @@
 #include "tools/confusion_matrix.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 #include <stdexcept>
 #include <utility>
@@ -12,6 +13,8 @@ namespace unmetal {
 namespace {
 
 constexpr std::size_t percentWidth = 5;
+constexpr std::size_t mostColumns = 30;
+constexpr std::size_t mostMistakes = 20;
 
 /// Characters of a text in UTF-8: bytes that continue none.
 std::size_t widthOf(const std::string& text) {
@@ -34,18 +37,18 @@ std::string percentOf(std::uint64_t part, std::uint64_t whole) {
 
 }  // namespace
 
-ConfusionMatrix::ConfusionMatrix(std::vector<std::string> classNames)
-    : classNames_(std::move(classNames)), counts_(classNames_.size() * classNames_.size()) {}
+ConfusionMatrix::ConfusionMatrix(std::vector<std::string> classNames) : classNames_(std::move(classNames)) {}
 
 void ConfusionMatrix::add(std::size_t label, std::size_t prediction) {
   if (label >= classNames_.size() || prediction >= classNames_.size()) {
     throw std::out_of_range("there is no class " + std::to_string(std::max(label, prediction)));
   }
-  ++counts_[label * classNames_.size() + prediction];
+  ++counts_[{label, prediction}];
 }
 
 std::uint64_t ConfusionMatrix::total() const {
-  return std::accumulate(counts_.begin(), counts_.end(), std::uint64_t{0});
+  return std::accumulate(counts_.begin(), counts_.end(), std::uint64_t{0},
+                         [](std::uint64_t sum, const auto& entry) { return sum + entry.second; });
 }
 
 std::uint64_t ConfusionMatrix::correct() const {
@@ -60,6 +63,26 @@ double ConfusionMatrix::accuracy() const {
 }
 
 std::string ConfusionMatrix::table() const {
+  return classNames_.size() > mostColumns ? mistakes() : wholeTable();
+}
+
+std::string ConfusionMatrix::mistakes() const {
+  std::vector<std::pair<std::pair<std::size_t, std::size_t>, std::uint64_t>> found;
+  for (const auto& entry : counts_)
+    if (entry.first.first != entry.first.second) found.push_back(entry);
+  const std::size_t shown = std::min(found.size(), mostMistakes);
+  std::ranges::stable_sort(found, std::ranges::greater(), [](const auto& entry) { return entry.second; });
+  std::string text = "most frequent mistakes, of " + std::to_string(found.size()) + " kinds:\n";
+  for (std::size_t i = 0; i < shown; ++i) {
+    const auto& [classes, count] = found[i];
+    text += alignRight(std::to_string(count), std::to_string(found.front().second).size()) + " x " +
+            printable(classNames_[classes.first]) + " taken for " + printable(classNames_[classes.second]) +
+            "\n";
+  }
+  return text;
+}
+
+std::string ConfusionMatrix::wholeTable() const {
   const std::size_t classes = classNames_.size();
   const std::string corner = "actual \\ predicted";
   const std::string lastRow = "precision %";
@@ -69,7 +92,8 @@ std::string ConfusionMatrix::table() const {
     rowNames.push_back(std::to_string(i) + " " + printable(classNames_[i]));
     nameWidth = std::max(nameWidth, widthOf(rowNames.back()));
   }
-  const std::uint64_t largest = counts_.empty() ? 0 : *std::ranges::max_element(counts_);
+  std::uint64_t largest = 0;
+  for (const auto& entry : counts_) largest = std::max(largest, entry.second);
   const std::size_t width = std::max(percentWidth, std::to_string(largest).size()) + 1;
 
   std::string text = alignLeft(corner, nameWidth);
@@ -94,7 +118,8 @@ std::string ConfusionMatrix::table() const {
 }
 
 std::uint64_t ConfusionMatrix::countAt(std::size_t label, std::size_t prediction) const {
-  return counts_[label * classNames_.size() + prediction];
+  const auto found = counts_.find({label, prediction});
+  return found == counts_.end() ? 0 : found->second;
 }
 
 }  // namespace unmetal

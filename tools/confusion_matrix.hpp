@@ -2,7 +2,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace unmetal {
@@ -20,15 +22,18 @@ class ConfusionMatrix {
   /// correct() / total(), 0 without pictures.
   double accuracy() const;
 
-  /// A table for people: a row for each true class with its recall, a column for each predicted class with
-  /// its precision, both in percent ("-" where there was no such picture).
+  /// A table for people. Up to 30 classes: a row for each true class with its recall, a column for each predicted
+  /// class with its precision, both in percent ("-" where there was no such picture). More classes: the 20 most
+  /// frequent mistakes, a row for each.
   std::string table() const;
 
  private:
   std::uint64_t countAt(std::size_t label, std::size_t prediction) const;
+  std::string wholeTable() const;
+  std::string mistakes() const;
 
   std::vector<std::string> classNames_;
-  std::vector<std::uint64_t> counts_;  // label x prediction
+  std::map<std::pair<std::size_t, std::size_t>, std::uint64_t> counts_;  // of {label, prediction}
 };
 
 }  // namespace unmetal

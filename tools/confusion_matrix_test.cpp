@@ -1,7 +1,11 @@
 #include "tools/confusion_matrix.hpp"
 
 #include <gtest/gtest.h>
+
+#include <algorithm>
 #include <stdexcept>
+#include <string>
+#include <vector>
 
 namespace unmetal::confusion_matrix_test {
 namespace {
@@ -42,6 +46,23 @@ TEST(ConfusionMatrixTest, NamesThatAreNotAsciiStayAligned) {
             "0 K\xC3\xB6ter                0     0         -\n"
             "1 cat                  0     1     100.0\n"
             "precision %            - 100.0\n");
+}
+
+TEST(ConfusionMatrixTest, OfManyClassesTheMostFrequentMistakesAreShown) {
+  std::vector<std::string> names;
+  for (int i = 0; i < 65'536; ++i) names.push_back("c" + std::to_string(i));
+  ConfusionMatrix matrix(names);
+  for (int i = 0; i < 50; ++i) matrix.add(7, 7);
+  for (int i = 0; i < 12; ++i) matrix.add(65'535, 3);
+  for (int i = 0; i < 2; ++i) matrix.add(3, 65'535);
+  EXPECT_EQ(matrix.table(),
+            "most frequent mistakes, of 2 kinds:\n"
+            "12 x c65535 taken for c3\n"
+            " 2 x c3 taken for c65535\n");
+  for (std::size_t i = 100; i < 200; ++i) matrix.add(i, i + 1);
+  const std::string text = matrix.table();
+  EXPECT_EQ(std::ranges::count(text, '\n'), 21);
+  EXPECT_EQ(text.find("c118 "), std::string::npos);
 }
 
 TEST(ConfusionMatrixTest, NoSuchClass) {
