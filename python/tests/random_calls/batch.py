@@ -14,6 +14,7 @@ import numpy as np
 
 import unmetal
 from unmetal import mtl
+from unmetal.nn import functional
 
 import signatures
 import values
@@ -53,7 +54,8 @@ class Batch:
             self.by_owner[call.owner].append(call)
         self.makers = self.all_makers()
         self.owners = [owner for owner in self.by_owner if owner is not None]
-        self.functions = self.by_owner[None]
+        self.functions = [call for call in self.by_owner[None] if not call.name.startswith(signatures.FUNCTIONAL)]
+        self.of_arrays = [call for call in self.by_owner[None] if call.name.startswith(signatures.FUNCTIONAL)]
         self.outcomes = collections.defaultdict(lambda: [0, 0])
         self.depth = 0
 
@@ -99,13 +101,16 @@ class Batch:
 
     def arguments(self, call, holder):
         positional, named = [], {}
+        fits = call.name.startswith(signatures.FUNCTIONAL) and self.random.random() < 0.8
         if call.member == "decode" and call.kind == "static" and self.random.random() < 0.8:
             device = self.random.choice(([], [self.pool.of(mtl.Device)])) if len(call.parameters) > 1 else []
             return [self.coder_of(holder), *device], named
         for parameter in call.parameters:
             if parameter.has_default and self.random.random() < 0.4:
                 continue
-            value = self.values.of(parameter.annotation)
+            value = self.values.fitting(parameter.name) if fits else None
+            if value is None:
+                value = self.values.of(parameter.annotation)
             if parameter.by_name_only or named or len(positional) < call.parameters.index(parameter):
                 named[parameter.name.lstrip("*")] = value
             else:
@@ -169,6 +174,8 @@ class Batch:
             return getattr(target, call.member)(*positional, **named)
         if call.kind == "static":
             return getattr(holder, call.member)(*positional, **named)
+        if call.name.startswith(signatures.FUNCTIONAL):
+            return getattr(functional, call.member)(*positional, **named)
         module = mtl if call.name.startswith("mtl.") else unmetal
         return getattr(module, call.member)(*positional, **named)
 
@@ -208,6 +215,9 @@ class Batch:
             return
         if self.random.random() < 0.05:
             self.make_call(self.random.choice(self.functions))
+            return
+        if self.random.random() < 0.08:
+            self.make_call(self.random.choice(self.of_arrays))
             return
         owner = self.random.choice(self.owners)
         calls = [self.by_owner[base] for base in owner.__mro__ if self.by_owner.get(base)]

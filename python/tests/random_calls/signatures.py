@@ -1,12 +1,20 @@
-"""What can be called, read and set, with types: read from the stubs beside the extension."""
+"""What can be called, read and set, with types: read from the stubs beside the extension, and of the functions of arrays
+from the functions themselves."""
 
 import ast
 import dataclasses
+import inspect
 import pathlib
+import re
 
 import unmetal
+from unmetal.nn import functional
 
 MODULES = {"__init__": unmetal._core, "mtl": unmetal._core.mtl}
+FUNCTIONAL = "nn.functional."
+# What the names in annotations of `unmetal.nn.functional` stand for.
+ALIASES = {"Any": "ArrayType", "Data": "ArrayType", "Pair": "Union[int, Sequence[int]]", "Number": "Union[int, float]",
+           "Layout": "Literal['NHWC', 'NCHW']", "Switch": "Optional[bool]"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,9 +97,22 @@ def calls_of_module(stub, module):
         yield from fields_of(node, owner, inside)
 
 
+def annotation_of(text):
+    whole = re.sub(r"\b[A-Z]\w+\b", lambda found: ALIASES.get(found[0], found[0]), text)
+    return ast.parse(whole, mode="eval").body
+
+
+def calls_of_functional():
+    for name in functional.__all__:
+        parameters = inspect.signature(getattr(functional, name)).parameters.values()
+        yield Call(FUNCTIONAL + name, None, "function", tuple(
+            Parameter(one.name, annotation_of(one.annotation), one.default is not one.empty, one.kind is one.KEYWORD_ONLY)
+            for one in parameters))
+
+
 def all_calls():
-    """Every overload of the module's stubs, in their order."""
-    return [call for stub, module in MODULES.items() for call in calls_of_module(stub, module)]
+    """Every overload of the module's stubs, in their order, and the functions of arrays."""
+    return [*(call for stub, module in MODULES.items() for call in calls_of_module(stub, module)), *calls_of_functional()]
 
 
 def named(path):

@@ -19,6 +19,12 @@ TYPES = (np.float32, np.float32, np.float32, np.float16, np.uint8, np.uint16, np
          np.bool_, np.complex64)
 SHAPES = ((4, 4, 4), (2, 4, 4, 4), (4,), (4, 1, 1, 4), (), (0,), (1, 1, 1), (3, 2), (16,), (2, 3, 4, 5, 6), (4, 0, 4),
           (64,), (256,), (4, 3, 3, 4))
+# Of arrays that fit together, by the name of the parameter that takes them.
+IMAGES = ((2, 4, 4, 4),)
+FITTING = {"input": IMAGES, "other": IMAGES, "target": (*IMAGES, (2, 4, 4)), "grid": ((2, 4, 4, 2),),
+           "grad_output": (*IMAGES, *IMAGES, (), (2, 2, 2, 4), (2, 8, 8, 4)),
+           "weight": ((4, 3, 3, 4), (4, 1, 1, 4), (4, 4), (4,), (4,)), "bias": ((4,),), "running_mean": ((4,),),
+           "running_var": ((4,),)}
 UNDEFINED = {"SkipAPIValidation"}  # its documentation says that bad arguments are undefined behaviour then
 
 
@@ -40,6 +46,13 @@ class Values:
 
     def number(self):
         return self.one_of(FLOATS if self.chance(0.85) else STRANGE_FLOATS)
+
+    def fitting(self, name):
+        """An array of small numbers for a parameter of this name; None where none is known to fit."""
+        if name not in FITTING:
+            return None
+        shape = self.one_of(FITTING[name])
+        return np.array(self.random.choices((0.5, 0, 1), k=int(np.prod(shape))), np.float32).reshape(shape)
 
     def array(self):
         shape, element = self.one_of(SHAPES), self.one_of(TYPES)
@@ -109,6 +122,8 @@ class Values:
             return self.of_expression(self.one_of(parts))
         if name == "Annotated":
             return self.of_expression(parts[0])
+        if name == "Literal":
+            return self.one_of(parts).value
         return self.array() if "rray" in name else self.anything()
 
     def of_name(self, name):
