@@ -67,7 +67,7 @@ class Image : public std::enable_shared_from_this<Image> {
   Image(const Image&) = delete;
   Image& operator=(const Image&) = delete;
 
-  /// A permanent image. @throws Error when a size of the descriptor is 0.
+  /// A permanent image. @throws Error when a size of the descriptor is 0, or the image larger than the device's memory.
   static std::shared_ptr<Image> create(const std::shared_ptr<mtl::Device>& device,
                                        const ImageDescriptor& descriptor);
 
@@ -229,7 +229,7 @@ class TemporaryImage : public Image {
  public:
   ~TemporaryImage() override;
 
-  /// @throws Error when a size of the descriptor is 0 or the command buffer was committed.
+  /// @throws Error as Image::create does, and when the command buffer was committed.
   static std::shared_ptr<TemporaryImage> create(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                                                 const ImageDescriptor& descriptor);
   /// Makes temporary images.

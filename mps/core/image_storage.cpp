@@ -34,8 +34,23 @@ class ImageStorage::PendingWrite {
   std::weak_ptr<const mtl::Submission> submission_;
 };
 
+namespace {
+
+/// Memory comes with the first use. What no memory can ever hold is refused at once, before a kernel plans for it.
+void checkFits(const mtl::Device& device, const TensorShape& shape) {
+  const auto bytes = static_cast<std::size_t>(shape.bytes());
+  const std::size_t most = device.recommendedMaxWorkingSetSize();
+  if (bytes > most)
+    throw Error("Image", "imageDescriptor", shape.describe() + " of " + std::to_string(bytes) + " bytes",
+                "at most the " + std::to_string(most) + " bytes of memory of " + device.name());
+}
+
+}  // namespace
+
 ImageStorage::ImageStorage(std::shared_ptr<mtl::Device> device, const TensorShape& shape)
-    : device_(std::move(device)), shape_(shape) {}
+    : device_(std::move(device)), shape_(shape) {
+  checkFits(*device_, shape_);
+}
 
 ImageStorage::ImageStorage(mtl::CommandBuffer& commandBuffer, const TensorShape& shape,
                            std::size_t countedImages)
@@ -45,6 +60,7 @@ ImageStorage::ImageStorage(mtl::CommandBuffer& commandBuffer, const TensorShape&
       scope_(commandBuffer.submission()->scope()),
       readCounts_(countedImages, 1),
       livingImages_(countedImages) {
+  checkFits(*device_, shape_);
   watch_.begin(commandBuffer.submission()->log(), *this);
 }
 

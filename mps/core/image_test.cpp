@@ -163,12 +163,17 @@ TEST_F(ImageTest, DescriptorsThatDescribeNoImageAreRefused) {
                     {"device", "null"}));
 }
 
-TEST_F(ImageTest, MemoryThatCannotBeHadIsAnErrorWhenItIsNeeded) {
-  const auto image = this->image(sizeOf(1UL << 20U, 1UL << 20U, 3UL << 18U));
-  float value = 0;
-  EXPECT_THROW(image->readBytes(std::as_writable_bytes(std::span(&value, 1)), pixelsFirst, {},
-                                {{0, 0, 0}, {1, 1, 1}}, {0, 1}),
-               std::bad_alloc);
+TEST_F(ImageTest, LargerThanTheMemoryOfItsDeviceIsRefused) {
+  const auto huge = sizeOf(1UL << 20U, 1UL << 20U, 1024);
+  const std::string most = std::to_string(device_->recommendedMaxWorkingSetSize());
+  const auto isRefused = [&](const auto& make) {
+    return names(errorOf(make),
+                 {"Image", "imageDescriptor", "1048576x1048576x1024", most, "memory of cpu"});
+  };
+  EXPECT_TRUE(isRefused([&] { Image::create(device_, huge); }));
+  EXPECT_TRUE(isRefused([&] { TemporaryImage::create(commands(), huge); }));
+  EXPECT_TRUE(isRefused([&] { ImageBatch::create(device_, huge, 2); }));
+  EXPECT_TRUE(isRefused([&] { ImageBatch::createTemporary(commands(), huge, 2); }));
 }
 
 TEST_F(ImageTest, OverABufferSharesItsBytes) {

@@ -10,6 +10,7 @@
 #include "mps/matrix/matrix_copy.hpp"
 #include "mtl/buffer.hpp"
 #include "mtl/device.hpp"
+#include "mtl/memory.hpp"
 
 namespace mps {
 namespace {
@@ -71,10 +72,9 @@ CodedMatrix written(Matrix& matrix) {
     throw Error(kCopyDescriptor, "matrix", "a temporary one", "one that outlives its command buffer");
   CodedMatrix coded{matrix.rows(), matrix.columns(), matrix.matrices(), matrix.dataType(), {}};
   detail::bringToHost(*matrix.device(), *matrix.data()->memory());
-  const auto from = matrix.data()->contentsAs<const std::byte>();
+  const std::byte* from = matrix.data()->memory()->contents();  // of a private buffer, too
   forEachRow(matrix, [&](std::size_t inBuffer, std::size_t /*inValues*/, std::size_t bytes) {
-    const auto row = from.subspan(inBuffer, bytes);
-    coded.values.insert(coded.values.end(), row.begin(), row.end());
+    coded.values.insert(coded.values.end(), from + inBuffer, from + inBuffer + bytes);
   });
   return coded;
 }
@@ -128,8 +128,7 @@ void MatrixCopyDescriptor::encode(Coder& coder) const {
   detail::bringToHost(*offsetVector_->device(), *offsetVector_->data()->memory());
   std::vector<std::uint32_t> words(offsetVector_->length());
   if (!words.empty())
-    std::memcpy(words.data(),
-                offsetVector_->data()->contentsAs<const std::byte>().data() + offsetVector_->offset(),
+    std::memcpy(words.data(), offsetVector_->data()->memory()->contents() + offsetVector_->offset(),
                 words.size() * sizeof(std::uint32_t));
   coder.encode("offsetVector", words);
 }

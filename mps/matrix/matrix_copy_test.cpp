@@ -35,6 +35,18 @@ class MatrixCopyTest : public testing::MatrixTest {
   const std::shared_ptr<Matrix> source_ = matrix(2, 3, {11, 12, 13, 21, 22, 23});
 };
 
+TEST_F(MatrixCopyTest, DescriptorsOfPrivateMatricesAreCoded) {
+  const auto shape = MatrixDescriptor::matrixDescriptor(2, 3, 3 * sizeof(float), DataType::Float32);
+  const auto hidden =
+      Matrix::create(device_->newBuffer(6 * sizeof(float), mtl::ResourceOptions::StorageModePrivate), shape);
+  copy(2, 3, false, false, MatrixCopyDescriptor::descriptor(source_, hidden, {}));
+  KeyedArchiver archiver;
+  MatrixCopyDescriptor::descriptor(hidden, source_, {}).encode(archiver);
+  KeyedUnarchiver unarchiver(archiver.encodedData());
+  const auto decoded = MatrixCopyDescriptor::decode(unarchiver, device_);
+  EXPECT_EQ(valuesOf(*decoded.operations().front().source), (Values{11, 12, 13, 21, 22, 23}));
+}
+
 TEST_F(MatrixCopyTest, APartToAnotherPlace) {
   const auto to = matrix(3, 3);
   copy(1, 2, false, false, MatrixCopyDescriptor::descriptor(source_, to, {1, 1, 2, 0}));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -35,9 +36,24 @@ class OneThread {
 
 std::atomic<OneDnnInterceptor*> installedInterceptor = nullptr;
 
+/// oneDNN counts in 32 bits inside: a longer side ends the process there.
+void checkSides(const dnnl::memory::desc& tensor) {
+#if DNNL_VERSION_MAJOR >= 3
+  const dnnl::memory::dims sides = tensor.get_dims();
+#else
+  const dnnl::memory::dims sides = tensor.dims();
+#endif
+  if (std::ranges::any_of(sides,
+                          [](std::int64_t side) { return side > std::numeric_limits<std::int32_t>::max(); }))
+    throw dnnl::error(dnnl_unimplemented, "a side is longer than 2147483647");
+}
+template <class Other>
+void checkSides(const Other& /*noTensor*/) {}
+
 /// A description of an operation: oneDNN 2 has a type of its own for what it computes (Operation::desc), oneDNN 3 has not.
 template <class Operation, class... What>
 typename Operation::primitive_desc describe(const dnnl::primitive_attr& attributes, const What&... what) {
+  (checkSides(what), ...);
   const OneThread one;
 #if DNNL_VERSION_MAJOR >= 3
   return {oneDnnEngine(), what..., attributes};

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <thread>
@@ -98,9 +99,14 @@ TEST(ThreadPool, ThreadsWithoutWorkSleep) {
     };
     return of(usage.ru_utime) + of(usage.ru_stime);
   };
-  const auto before = processorTime();
-  std::this_thread::sleep_for(300ms);
-  EXPECT_LT(processorTime() - before, 30ms) << "three threads that spin would take 300 to 900 ms";
+  // Threads of others in this process, a GPU's driver for one, wake up now and then.
+  auto least = std::chrono::microseconds::max();
+  for (int i = 0; i < 5; ++i) {
+    const auto before = processorTime();
+    std::this_thread::sleep_for(100ms);
+    least = std::min<std::chrono::microseconds>(least, processorTime() - before);
+  }
+  EXPECT_LT(least, 10ms) << "three threads that spin would take 100 to 300 ms";
 }
 
 }  // namespace

@@ -154,9 +154,11 @@ TEST(CudaLibraries, WhatIsMissingIsKnownWithoutAnError) {
 TEST(CudaLibraries, AnotherLibraryHasOtherFunctions) {
   LibrarySearch search = Cudnn::search();
   search.file = "libm.so.6";
+  search.variable = "UNMETAL_SOMETHING";
   EXPECT_THROW(const Cudnn cudnn(search), Error);
   search = CublasLt::search();
   search.file = "libm.so.6";
+  search.variable = "UNMETAL_SOMETHING";
   EXPECT_THROW(const CublasLt lt(search), Error);
 }
 
