@@ -167,8 +167,7 @@ TEST_F(ImageTest, LargerThanTheMemoryOfItsDeviceIsRefused) {
   const auto huge = sizeOf(1UL << 20U, 1UL << 20U, 1024);
   const std::string most = std::to_string(device_->recommendedMaxWorkingSetSize());
   const auto isRefused = [&](const auto& make) {
-    return names(errorOf(make),
-                 {"Image", "imageDescriptor", "1048576x1048576x1024", most, "memory of cpu"});
+    return names(errorOf(make), {"Image", "imageDescriptor", "1048576x1048576x1024", most, "memory of cpu"});
   };
   EXPECT_TRUE(isRefused([&] { Image::create(device_, huge); }));
   EXPECT_TRUE(isRefused([&] { TemporaryImage::create(commands(), huge); }));

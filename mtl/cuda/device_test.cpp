@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <new>
@@ -469,6 +470,26 @@ TEST_F(CudaDevice, AfterAFatalErrorEachCommitSaysSo) {
     std::_Exit(0);
   };
   EXPECT_EXIT(fault(), ::testing::ExitedWithCode(0), "");
+}
+
+/// As long as the end comes between two of them, none may begin.
+TEST_F(CudaDevice, AProcessEndsCleanlyWithWorkInFlight) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto endOn = [](bool otherThread) {
+    const auto queue = device(0)->newCommandQueue();
+    const auto values = device(0)->newBuffer(std::size_t{1} << 24U);
+    std::vector<std::shared_ptr<CommandBuffer>> inFlight;
+    for (int i = 0; i < 200; ++i) {
+      inFlight.push_back(queue->commandBuffer());
+      const auto blit = inFlight.back()->blitCommandEncoder();
+      blit->fillBuffer(values, 0, values->length(), 1);
+      blit->endEncoding();
+      inFlight.back()->commit();
+    }
+    if (otherThread) std::thread([] { std::exit(7); }).join();
+    std::exit(7);
+  };
+  for (int i = 0; i < 4; ++i) EXPECT_EXIT(endOn(i % 2 == 1), ::testing::ExitedWithCode(7), "^$") << i;
 }
 
 }  // namespace

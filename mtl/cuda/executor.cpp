@@ -7,6 +7,15 @@
 #include "mtl/process_end.hpp"
 
 namespace mtl::cuda {
+namespace {
+
+/// The end waits for guards alone: what a guard finds behind its beginning must not call CUDA, whose own objects go.
+CommandBufferError processIsEnding(const std::string& device) {
+  return {CommandBufferErrorCode::AccessRevoked,
+          device + ": the process is ending, before this work was done"};
+}
+
+}  // namespace
 
 class Engine::QueueExecutor final : public Executor {
  public:
@@ -102,6 +111,11 @@ void Engine::launch(Work& work) {
     work.failure = fatal_;
   }
   if (work.failure) return;
+  if (ProcessEnd::hasBegun()) {
+    work.submission->runCommands(*work.stream);  // which names each as not run
+    work.failure = processIsEnding(name_);
+    return;
+  }
   try {
     pool_->uploads().letWait(*work.stream);
     work.started = takeEvent();
@@ -118,6 +132,7 @@ void Engine::launch(Work& work) {
 
 std::optional<CommandBufferError> Engine::finish(const Work& work) {
   if (work.failure) return work.failure;
+  if (ProcessEnd::hasBegun()) return processIsEnding(name_);
   const cudaError_t code = cudaEventSynchronize(work.done);
   if (code == cudaSuccess) return std::nullopt;
   return report(code);
