@@ -318,11 +318,14 @@ def main():
     batch = Batch(seed, index, Log(path))
     batch.stock()
     limit()
-    for number in range(calls):
-        batch.next_call()
-        if number % 200 == 199:
-            batch.finish()
-    batch.finish()
+    try:
+        for number in range(calls):
+            batch.next_call()
+            if number % 200 == 199:
+                batch.finish()
+        batch.finish()
+    except MemoryError:  # of this program itself: what it keeps has reached the limit
+        pass
     print(json.dumps(batch.outcomes))
 
 
