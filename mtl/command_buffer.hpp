@@ -149,10 +149,10 @@ class CommandBuffer : public std::enable_shared_from_this<CommandBuffer> {
   [[nodiscard]] CommandBufferStatus status() const;
   /// Set when status() is Error.
   [[nodiscard]] std::optional<CommandBufferError> error() const;
-  /// What is no error and yet worth a look (Metal's logs): temporary objects that have reads left (spec/00 D15) when they are
-  /// let go or when the buffer has completed, the last piece of one that is committed in pieces. One sentence each, with the
-  /// object, its label, who wrote it and the reads; the first 100, of all pieces. The environment variable
-  /// UNMETAL_VERBOSE=reads prints all of them on stderr.
+  /// What is no error and yet worth a look (Metal's logs): temporary objects that have reads left
+  /// (docs/decisions.md, D15) when they are let go or when the buffer has completed, the last piece of one that is
+  /// committed in pieces. One sentence each, with the object, its label, who wrote it and the reads; the first 100,
+  /// of all pieces. The environment variable UNMETAL_VERBOSE=reads prints all of them on stderr.
   [[nodiscard]] std::vector<std::string> logs() const;
   /// Waits and throws Error with the message of error(), if there is one.
   void throwIfFailed();

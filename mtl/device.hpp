@@ -88,7 +88,7 @@ std::vector<std::shared_ptr<Device>> copyAllDevices();
 
 /// "cpu", "cuda" (the same as "cuda:0") or "cuda:N".
 /// @throws Error in one sentence that says what is missing: the build, the driver, the device; or that the device is too old,
-/// which is a compute capability below 8.0 (spec/00 D12).
+/// which is a compute capability below 8.0 (docs/decisions.md, D12).
 std::shared_ptr<Device> deviceNamed(std::string_view name);
 
 /// A CPU device of its own, with its own executing thread, beside the default one.

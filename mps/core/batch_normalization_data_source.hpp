@@ -12,7 +12,7 @@
 namespace mps {
 
 /// Where the parameters of a batch normalisation come from and how they are updated (protocol
-/// MPSCNNBatchNormalizationDataSource; spec/03 section 2.4). Derive from it, or use TrainableBatchNormalization.
+/// MPSCNNBatchNormalizationDataSource). Derive from it, or use TrainableBatchNormalization.
 ///
 /// The library calls load(), reads, copies, calls purge(), when a kernel is made and when it is reloaded. It may
 /// do so from any thread. What these throw reaches whoever makes or reloads the kernel. Running statistics are the data source's business: the library applies no momentum

@@ -220,7 +220,7 @@ void CNNKernel::encodeInto(const std::shared_ptr<mtl::CommandBuffer>& commandBuf
 ImageDescriptor CNNKernel::destinationOf(const ImageDescriptor& source, std::size_t width,
                                          std::size_t height) const {
   ImageDescriptor destination(source.channelFormat(), width, height, 1, source.numberOfImages());
-  // unorm images are sources only (spec/00 D16)
+  // unorm images are sources only (docs/decisions.md, D16)
   if (source.channelFormat() == ImageFeatureChannelFormat::Unorm8 ||
       source.channelFormat() == ImageFeatureChannelFormat::Unorm16)
     destination.setChannelFormat(ImageFeatureChannelFormat::Float32);

@@ -12,8 +12,8 @@
 
 namespace mps {
 
-/// Where a convolution's weights come from and how they are updated (protocol MPSCNNConvolutionDataSource;
-/// spec/02 section 2.5). Derive from it, or use TrainableConvolution.
+/// Where a convolution's weights come from and how they are updated (protocol MPSCNNConvolutionDataSource). Derive
+/// from it, or use TrainableConvolution.
 ///
 /// The library calls load(), reads, copies, calls purge(), when a kernel is made and when it is reloaded. It
 /// may do so from any thread. What these throw reaches whoever makes or reloads the kernel.

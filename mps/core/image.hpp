@@ -54,7 +54,7 @@ enum class PurgeableState : std::uint64_t {
 };
 
 /// A picture or activation of width x height pixels with any number of feature channels; optionally several
-/// of them stacked (MPSImage; spec/01 sections 4 and 6).
+/// of them stacked (MPSImage).
 ///
 /// Values are stored [image][y][x][channel] without gaps. Memory is taken at first use; an image that was never written
 /// (or only by what did not run) reads as zeros. All properties but the label are fixed. Reading properties is thread safe.
@@ -221,7 +221,7 @@ class Image : public std::enable_shared_from_this<Image> {
 };
 
 /// Scratch image of one command buffer; its memory serves the next one as soon as readCount is 0
-/// (MPSTemporaryImage; spec/01 sections 4.3 and 8).
+/// (MPSTemporaryImage).
 ///
 /// Each encode call that reads it takes 1 off readCount, at encode time. Its content starts undefined, and
 /// the host cannot read or write it. It is accepted wherever an Image is, on its own command buffer.

@@ -59,7 +59,7 @@ class ImageNormalizationDataSource : public SecureCoding {
 }  // namespace detail
 
 /// Where the parameters of an instance normalisation come from and how they are updated (protocol
-/// MPSCNNInstanceNormalizationDataSource; spec/03 section 6.3). Derive from it, or use
+/// MPSCNNInstanceNormalizationDataSource). Derive from it, or use
 /// TrainableInstanceNormalization. The library calls load(), reads, copies, calls purge(), when a kernel is made and
 /// when it is reloaded. It may do so from any thread. What these throw reaches whoever makes or reloads the kernel.
 class CNNInstanceNormalizationDataSource : public detail::ImageNormalizationDataSource {
@@ -77,7 +77,7 @@ class CNNInstanceNormalizationDataSource : public detail::ImageNormalizationData
 };
 
 /// Where the parameters of a group normalisation come from and how they are updated (protocol
-/// MPSCNNGroupNormalizationDataSource; spec/03 section 7.3). Derive from it, or use TrainableGroupNormalization.
+/// MPSCNNGroupNormalizationDataSource). Derive from it, or use TrainableGroupNormalization.
 /// Read when a kernel is made and when it is reloaded, from any thread.
 class CNNGroupNormalizationDataSource : public detail::ImageNormalizationDataSource {
  public:

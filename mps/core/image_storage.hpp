@@ -35,8 +35,8 @@ class ImageStorage : public std::enable_shared_from_this<ImageStorage> {
   /// Over memory that exists already; the shape's strides may have gaps.
   ImageStorage(std::shared_ptr<mtl::Device> device, std::shared_ptr<mtl::Memory> memory,
                std::size_t byteOffset, const TensorShape& shape);
-  /// Temporary storage with reads left is a line in the command buffer's logs (spec/00 D15): here, or earlier, when that
-  /// has completed.
+  /// Temporary storage with reads left is a line in the command buffer's logs (docs/decisions.md, D15): here, or
+  /// earlier, when that has completed.
   ~ImageStorage();
   ImageStorage(const ImageStorage&) = delete;
   ImageStorage& operator=(const ImageStorage&) = delete;

@@ -32,7 +32,7 @@ struct MatrixRegion {
   [[nodiscard]] bool isEmpty() const { return shape.images == 0 || shape.height == 0 || shape.channels == 0; }
 };
 /// `rows` x `columns` elements of `count` matrices, from matrix `first` and from the origin on: x is the row,
-/// y the column (spec/05 section 1). @throws Error when they leave the matrix or z is not 0.
+/// y the column. @throws Error when they leave the matrix or z is not 0.
 MatrixRegion regionOf(const Kernel& kernel, const char* argument, const TensorShape& whole,
                       const mtl::Origin& origin, std::size_t first, std::size_t count, std::size_t rows,
                       std::size_t columns);

@@ -11,7 +11,7 @@ namespace mps {
 
 class Coder;
 
-/// Activation functions (MPSCNNNeuronType; spec/03 section 11). Values are Apple's: ReLU is 1, Linear is 2.
+/// Activation functions (MPSCNNNeuronType). Values are Apple's: ReLU is 1, Linear is 2.
 enum class CNNNeuronType : std::int32_t {
   None = 0,          ///< x
   ReLU = 1,          ///< x >= 0 ? x : a x
@@ -35,7 +35,7 @@ enum class CNNNeuronType : std::int32_t {
 /// "ReLU", "GeLU", ...
 const char* name(CNNNeuronType type);
 
-/// Names an activation function and its parameters (MPSNNNeuronDescriptor; spec/03 section 11.6).
+/// Names an activation function and its parameters (MPSNNNeuronDescriptor).
 ///
 /// A value: copies are independent of each other. Kernels take their own copy when they are made, so changing
 /// a descriptor later changes no kernel. A default-constructed descriptor is None, the identity.

@@ -36,7 +36,8 @@ struct Operands {
   const std::byte* secondary = nullptr;  ///< second input: forward result, other operand, labels
   const std::byte* gradient = nullptr;   ///< incoming gradient
   std::byte* destination = nullptr;
-  std::byte* saved = nullptr;  ///< what the forward pass keeps for the gradient (spec/00 D14); may be null
+  std::byte* saved =
+      nullptr;  ///< what the forward pass keeps for the gradient (docs/decisions.md, D14); may be null
   /// Plan::scratchBytes() bytes at a multiple of 256, undefined content.
   std::byte* scratch = nullptr;
   std::array<std::byte*, 8>
