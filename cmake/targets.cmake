@@ -232,7 +232,7 @@ function(unmetal_tests name)
       set(filter --gtest_filter=-*Table.*Integers_*)
       set(seconds 600)
     endif()
-    # Those that take longest begin first, as two halves, so that none is left alone at the end.
+    # Those that take longest begin first, as two parts, so that none is left alone at the end.
     set(parts 1)
     if(name MATCHES "^(normalization|upsampling|pooling|convolution|tools|arithmetic|graph)_tests$")
       set(parts 2)

@@ -26,11 +26,11 @@ constexpr int kMostRounds = 100'000;
 /// Between the cases of a sample: a prime, so that in the end each one has had its turn.
 constexpr std::size_t kSampleStep = 7919;
 
-/// One of so many cases runs once more with its results written past the caches, as those of large tensors are; in each
+/// One of so many cases runs once more with non-temporal stores, as large tensors have them; in each
 /// round another one.
 constexpr std::size_t kStreamedStep = 3;
 
-/// Lets cases run side by side, but alone when they write past the caches: that is a property of the process.
+/// Lets cases run side by side, but alone when their stores are non-temporal: that is a property of the process.
 class CaseLocks {
  public:
   std::shared_lock<std::shared_mutex> beside() {
@@ -293,7 +293,7 @@ ConformRow Conform::runCases(const ConformKey& key, std::span<const std::string>
       if (!streams || (i + round) % kStreamedStep != 0) continue;
       const auto lock = caseLocks.alone();
       const StreamedFrom always(0);
-      note(runOnce({options_, row.key, ~seed, true}, i, runCase), name + ", past the caches", row);
+      note(runOnce({options_, row.key, ~seed, true}, i, runCase), name + ", non-temporal stores", row);
     }
     if (isSample || row.cases == casesBefore) break;
   }

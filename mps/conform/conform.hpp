@@ -26,7 +26,7 @@ class CommandQueue;
 /// A family `pooling` offers `void conformPooling(Conform&)` in pooling_conform.cpp and is found by that
 /// name. It asks for one row after the other; the harness repeats the row's cases with new values until the
 /// row has seen enough of them, counts, catches what is thrown, and keeps the first failure. On a CPU it runs some of them
-/// once more with results written past the caches (StreamedFrom), which the row does not count.
+/// once more with non-temporal stores (StreamedFrom), which the row does not count.
 ///
 ///     for (const auto& implementation : conform.implementations(poolingBackEnds))
 ///       conform.row({"CNNPoolingMax", Direction::Forward, format, implementation.name, Tier::Exact}, cases,
@@ -82,7 +82,7 @@ struct ConformOptions {
   std::int64_t casesPerRow = 100;
   std::int64_t elementsPerRow = 100'000;
   /// Above 0: only so many cases of a row, from all over its table, whatever the two numbers above say. For tools
-  /// that make a program slow: no case runs again past the caches, and shared memory is not poisoned.
+  /// that make a program slow: no case runs again with non-temporal stores, and shared memory is not poisoned.
   std::int64_t mostCases = 0;
   std::function<void(const ConformRow&)> rowFinished;  ///< may be empty
 };
@@ -90,7 +90,7 @@ struct ConformOptions {
 /// One case of a row: what the case's code works with.
 class ConformRun {
  public:
-  /// @param isStreamed results go past the caches, for which half of the tensors lie on cache lines
+  /// @param isStreamed stores are non-temporal, for which half of the tensors lie on cache lines
   ConformRun(const ConformOptions& options, const ConformKey& key, std::uint64_t seed,
              bool isStreamed = false);
 

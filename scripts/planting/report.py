@@ -18,44 +18,44 @@ def caught(entries):
     return sum(entry["outcome"] is not None for entry in counted(entries))
 
 
-def by_family(pack):
+def by_family(bundle):
     found = collections.defaultdict(list)
-    for entry in pack["faults"]:
+    for entry in bundle["faults"]:
         found[entry["family"]].append(entry)
     return dict(sorted(found.items()))
 
 
-def closing_line(pack):
+def closing_line(bundle):
     """Prints the counts; the exit status."""
-    families = by_family(pack)
+    families = by_family(bundle)
     for family, entries in families.items():
         print(f"{family}: {caught(entries)} of {len(counted(entries))}")
         for why in {entry["unjudged"] for entry in entries if "unjudged" in entry}:
             print(f"    others not judged: {why}")
     short = [family for family, entries in families.items()
              if not counted(entries) or caught(entries) < GOAL * len(counted(entries))]
-    print(f"{caught(pack['faults'])} of {len(counted(pack['faults']))} faults caught (seed {pack['seed']}, goal "
+    print(f"{caught(bundle['faults'])} of {len(counted(bundle['faults']))} faults caught (seed {bundle['seed']}, goal "
           f"{100 * GOAL:.0f} %" + (f"; short of it: {', '.join(short)})" if short else ")"))
-    return 0 if counted(pack["faults"]) and caught(pack["faults"]) >= GOAL * len(counted(pack["faults"])) else 1
+    return 0 if counted(bundle["faults"]) and caught(bundle["faults"]) >= GOAL * len(counted(bundle["faults"])) else 1
 
 
-def missed_lines(pack):
+def missed_lines(bundle):
     """The faults that were not caught, as they were planted."""
     lines = []
-    for entry in counted(pack["faults"]):
+    for entry in counted(bundle["faults"]):
         if entry["outcome"] is None:
             lines += [f"not caught: {entry['file']} line {entry['line']}, {entry['kind']}", f"- {entry['old']}", f"+ {entry['new']}"]
     return lines
 
 
-def rows_of(pack):
+def rows_of(bundle):
     """The line of each family that was drawn, without those of which no fault was judged."""
     rows = {}
-    for family, entries in by_family(pack).items():
+    for family, entries in by_family(bundle).items():
         same = sum("equivalent" in entry for entry in entries)
         judged = len(counted(entries))
         if judged:
-            rows[family] = (f"| {family} | {pack['seed']} | {pack['commit']} | {judged + same} | {same or ''} | {caught(entries)} | "
+            rows[family] = (f"| {family} | {bundle['seed']} | {bundle['commit']} | {judged + same} | {same or ''} | {caught(entries)} | "
                             f"{caught(entries)} of {judged} |")
     return rows
 
@@ -73,8 +73,8 @@ def with_rows(text, title, rows):
     return head + heading + "\n".join([*lines[:begin], *table, *lines[begin + len(old):]]) + "".join(others)
 
 
-def write_report(pack):
-    """A pack of CUDA kernels has units."""
-    title = "CUDA kernels" if "units" in pack else "Kernels of the CPU"
-    REPORT.write_text(with_rows(REPORT.read_text(), title, rows_of(pack)))
-    print("\n".join([*missed_lines(pack), f"written: {REPORT.relative_to(ROOT)}"]))
+def write_report(bundle):
+    """A bundle of CUDA kernels has units."""
+    title = "CUDA kernels" if "units" in bundle else "Kernels of the CPU"
+    REPORT.write_text(with_rows(REPORT.read_text(), title, rows_of(bundle)))
+    print("\n".join([*missed_lines(bundle), f"written: {REPORT.relative_to(ROOT)}"]))
