@@ -44,8 +44,7 @@ ForwardCall CNNKernel::resolveCall(BatchOperand& source, BatchOperand& destinati
     if (sourceChannelAlignment() > 1)
       detail::checkChannelOffset(*this, "sourceFeatureChannelOffset", sourceFeatureChannelOffset_);
     detail::checkChannelOffset(*this, "destinationFeatureChannelOffset", destinationFeatureChannelOffset());
-    if (!takesEdgeMode(edgeMode_))
-      throw Error(describe(), "edgeMode", std::to_string(static_cast<int>(edgeMode_)), "Zero or Clamp");
+    if (!takesEdgeMode(edgeMode_)) throw Error(describe(), "edgeMode", mps::name(edgeMode_), "Zero or Clamp");
     if (sourceFeatureChannelOffset_ >= static_cast<std::size_t>(from.channels) ||
         sourceFeatureChannelMaxCount_ == 0)
       throw Error(describe(), "sourceFeatureChannelOffset", std::to_string(sourceFeatureChannelOffset_),

@@ -193,6 +193,11 @@ TEST(PaddingMethod, BitsThatAppleDoesNotDefineAreRefused) {
     EXPECT_TRUE(names(errorOf([&] { NNDefaultPadding::padding(static_cast<Method>(bits)); }),
                       {"NNDefaultPadding", "paddingMethod", std::to_string(bits)}))
         << bits;
+  EXPECT_TRUE(names(errorOf([&] {
+                      NNDefaultPadding::padding(Method::SizeSame | Method::AlignTopLeft |
+                                                static_cast<Method>(0x800));
+                    }),
+                    {"SizeSame | AlignTopLeft | 2048", "bits that have a name"}));
   for (const std::uint64_t align : {0U, 1U, 2U})
     for (const std::uint64_t remainder : {0U, 4U, 8U, 12U})
       for (const std::uint64_t style : {0x0U, 0x10U, 0x20U})

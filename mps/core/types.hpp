@@ -77,6 +77,8 @@ enum class ImageEdgeMode : std::uint64_t {
   MirrorWithEdge = 3,
   Constant = 4
 };
+/// "Mirror"; "unknown" for what is none of them.
+const char* name(ImageEdgeMode mode);
 
 /// Storage of one feature channel. None means "let the library choose": see ImageDescriptor and
 /// NNGraph::format.
