@@ -38,8 +38,8 @@ class Device : public std::enable_shared_from_this<Device> {
   [[nodiscard]] const std::string& name() const { return name_; }
   /// Name of the hardware, e.g. the processor's model.
   [[nodiscard]] virtual std::string description() const = 0;
-  /// One sentence for each library that kernels of this device would use and that is not found, with how to say
-  /// where it is: on a GPU cuDNN and cuBLASLt, in whose place kernels of our own compute, more slowly. Empty on a CPU.
+  /// One sentence for each library that kernels of this device would use and that is not found, with how to say where it
+  /// is. On a GPU these are cuDNN and cuBLASLt; without them kernels of our own compute, more slowly. Empty on a CPU.
   [[nodiscard]] virtual std::vector<std::string> missingLibraries() const { return {}; }
   /// Bytes of memory that the device can use well.
   [[nodiscard]] virtual std::size_t recommendedMaxWorkingSetSize() const = 0;

@@ -42,9 +42,9 @@ class CNNBatchNormalizationDataSource : public SecureCoding {
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Woverloaded-virtual"
   /// @name Device-side updates
-  /// Called by NNGraph right after the gradient pass is encoded (style UpdateDeviceGPU), the statistics first:
-  /// encode work that reads the state and return a state with the new values; the kernel is reloaded from it.
-  /// null, the default: no update. Take one read off a temporary state each (optimiser encodes do).
+  /// NNGraph calls them right after it has encoded the gradient pass (style UpdateDeviceGPU), the statistics first.
+  /// Encode work that reads the state and return a state with the new values. The kernel is reloaded from it. null,
+  /// the default, means no update. Take one read off a temporary state each (optimiser encodes do).
   /// @{
   virtual std::shared_ptr<CNNNormalizationMeanAndVarianceState> updateMeanAndVariance(
       const std::shared_ptr<mtl::CommandBuffer>& /*commandBuffer*/,

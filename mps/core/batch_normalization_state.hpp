@@ -83,11 +83,10 @@ class CNNBatchNormalizationState : public NNGradientState {
   [[nodiscard]] std::shared_ptr<Vector> gradientForVariance();
 
   /// @name Extension: one batch on several devices
-  /// Between the statistics and the first normalisation each device takes the merged statistics of all, between
-  /// the statistics gradient and the first gradient their summed gradients:
-  /// CNNBatchNormalizationStatistics::importStatistics and
-  /// CNNBatchNormalizationStatisticsGradient::importGradients. gradientForGamma() and gradientForBeta() stay
-  /// those of this device.
+  /// Between the statistics and the first normalisation each device takes the merged statistics of all
+  /// (CNNBatchNormalizationStatistics::importStatistics). Between the statistics gradient and the first gradient it
+  /// takes their summed gradients (CNNBatchNormalizationStatisticsGradient::importGradients). gradientForGamma() and
+  /// gradientForBeta() stay those of this device.
   /// @{
   /// float64, the mean of each channel, then the sums M2 of squared differences from it; with elementCount() n
   /// two devices merge to n = nA + nB, d = meanB - meanA, mean = meanA + d nB / n,

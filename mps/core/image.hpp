@@ -78,11 +78,13 @@ class Image : public std::enable_shared_from_this<Image> {
   static std::shared_ptr<Image> create(const std::shared_ptr<mtl::Buffer>& buffer, std::size_t byteOffset,
                                        const ImageDescriptor& descriptor, const ImageStrides& strides = {});
 
-  /// A view of slices [firstSlice, firstSlice + sliceCount) of Metal's texture of an image, ceil(C / 4) slices of 4
-  /// channels for each of its images: sliceCount / ceil(featureChannels / 4) images. A channel range
+  /// A view of slices [firstSlice, firstSlice + sliceCount) of Metal's texture of an image, which has ceil(C / 4) slices
+  /// of 4 channels for each of its images. The view has sliceCount / ceil(featureChannels / 4) images. A channel range
   /// (subImageWithFeatureChannelRange) and batchRepresentation say the same more simply.
-  /// @throws Error for slices that the parent lacks or that make no whole number of images, and for another range than
-  /// some channels of one image or the first featureChannels of several: values lie by pixels, not by slices.
+  ///
+  /// Values lie by pixels, not by slices. So the slices must be some channels of one image, or the first
+  /// featureChannels of several.
+  /// @throws Error for other slices, and for those that the parent lacks or that make no whole number of images
   static std::shared_ptr<Image> create(const std::shared_ptr<Image>& parentImage, std::size_t firstSlice,
                                        std::size_t sliceCount, std::size_t featureChannels);
 

@@ -32,10 +32,11 @@ class ImageNormalizationDataSource : public SecureCoding {
   // A class that overrides one form of updateGammaAndBeta means to hide the other one: GCC need not warn of it.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Woverloaded-virtual"
-  /// Device-side update, called by NNGraph right after the gradient pass is encoded (style UpdateDeviceGPU):
-  /// encode work that sums the gradients over the batch (the optimisers' encodes with a batch of states do) and
-  /// return a state with the new values; the kernel is reloaded from it. null, the default: no update. Take one
-  /// read off each temporary state (those encodes do).
+  /// Update on the device. NNGraph calls it right after it has encoded the gradient pass (style UpdateDeviceGPU).
+  ///
+  /// Encode work that sums the gradients over the batch, and return a state with the new values. The kernel is
+  /// reloaded from it. null, the default, means no update. The optimisers' encodes with a batch of states sum, and take
+  /// one read off each temporary state; other work must do both itself.
   virtual std::shared_ptr<CNNNormalizationGammaAndBetaState> updateGammaAndBeta(
       const std::shared_ptr<mtl::CommandBuffer>& /*commandBuffer*/, const StateBatch& /*gradientStates*/) {
     return nullptr;

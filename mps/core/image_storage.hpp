@@ -58,9 +58,9 @@ class ImageStorage : public std::enable_shared_from_this<ImageStorage> {
   std::shared_ptr<mtl::Memory> memory();
   /// @name Memory with defined content, but for temporary storage: zeros where nothing was written yet
   ///
-  /// A first write that covers everything needs no zeros, unless it is recorded and then does not happen: a predicate may
-  /// leave it out, its command buffer may be let go, or its encode may fail. So until the commit it is pending, and
-  /// whoever else uses the memory meanwhile has the zeros.
+  /// A first write that covers everything needs no zeros. But a recorded write may not happen: a predicate may leave it
+  /// out, its command buffer may be let go, or its encode may fail. So it is pending until the commit, and whoever else
+  /// uses the memory meanwhile has the zeros.
   /// @{
   std::shared_ptr<mtl::Memory> memoryForReading();
   std::shared_ptr<mtl::Memory> memoryForReading(mtl::CommandBuffer& commandBuffer);

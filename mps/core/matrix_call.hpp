@@ -16,9 +16,9 @@ namespace mps::detail {
 
 /// All matrices (vectors) of an argument as a tensor: images = matrices, height = rows, channels = columns,
 /// width 1; a vector is one row. Words of four bytes have the format of float32.
-/// @throws Error for a null argument, another device, a temporary of another command buffer or without reads
-/// left, elements of more than 4 bytes, memory of 2^63 bytes or more, and, when it is read, content that was not
-/// written because of an error.
+/// @throws Error for a null argument, another device, a temporary of another command buffer or without reads left,
+/// elements of more than 4 bytes, and memory of 2^63 bytes or more. What is read must not be content that a failed
+/// command should have written.
 TensorShape tensorOf(const Kernel& kernel, const char* argument, mtl::CommandBuffer& commandBuffer,
                      const std::shared_ptr<Matrix>& matrix, bool isRead);
 TensorShape tensorOf(const Kernel& kernel, const char* argument, mtl::CommandBuffer& commandBuffer,

@@ -105,8 +105,8 @@ class NNNeuronDescriptor {
   [[nodiscard]] std::size_t hash() const;
   /// Whether it is the same function: same type, bitwise the same slopes and those parameters that the type uses.
   [[nodiscard]] bool isSameFunction(const NNNeuronDescriptor& other) const;
-  /// @throws Error, naming kernel and argument, for a type that does not exist, for parameters of it that are NaN or infinite
-  /// (ReLUN's b may be: no limit), and for PReLU with fewer slopes than there are channels
+  /// @throws Error, naming kernel and argument, for a type that does not exist and for parameters that are NaN or infinite.
+  /// ReLUN's b may be infinite: no limit. PReLU must not have fewer slopes than there are channels.
   void check(const std::string& kernel, const char* argument, std::size_t channels) const;
   /// "ReLU a=0.1", "PReLU 64 slopes", "GeLU"; the parameters with all their digits.
   [[nodiscard]] std::string describe() const;

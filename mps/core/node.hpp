@@ -135,9 +135,10 @@ class NNTrainableNode {
   NNTrainingStyle trainingStyle_ = NNTrainingStyle::UpdateDeviceGPU;
 };
 
-/// Called by NNFilterNode::trainingGraph for each node that it makes, before anything is built on it: change
-/// the node's format or label, or prune: set stopGradient of its result or of inferenceSource, and nothing is built on it.
-/// @param gradientNode    the new node: a gradient node, or an addition where gradients meet (pruned: the rest is not added)
+/// NNFilterNode::trainingGraph calls it for each node that it makes, before anything is built on it. It may change the
+/// node's format or label. It may also prune: it sets stopGradient of the node's result or of inferenceSource, and nothing
+/// is built on it.
+/// @param gradientNode    the new node: a gradient node, or an addition where gradients meet. Pruned, the rest is not added
 /// @param inferenceNode   the forward node that it mirrors; null for an addition
 /// @param inferenceSource the forward image whose gradient gradientNode's result is
 /// @param gradientSource  the gradient image that feeds it
