@@ -8,6 +8,7 @@
 #include <string_view>
 #include <utility>
 
+#include "mps/conform/families.hpp"
 #include "mps/conform/run_on_device.hpp"
 #include "mps/conform/shared_memory.hpp"
 #include "mps/conform/text.hpp"
@@ -238,7 +239,8 @@ bool Conform::isOwn(std::int64_t place) const {
 
 bool Conform::isSelected(const ConformKey& key) const {
   const std::string words = key.describe();
-  return containsIgnoringCase(words, options_.filter) &&
+  return (options_.implementation.empty() || key.implementation == options_.implementation) &&
+         containsIgnoringCase(words, options_.filter) &&
          std::ranges::none_of(options_.without,
                               [&](const std::string& other) { return containsIgnoringCase(words, other); });
 }
@@ -309,6 +311,15 @@ std::int64_t Conform::passedCount() const {
 }
 std::int64_t Conform::failedCount() const {
   return static_cast<std::int64_t>(rows_.size()) - passedCount();
+}
+
+std::vector<std::string> implementationNames(const std::shared_ptr<mtl::Device>& device) {
+  ConformOptions options;
+  options.device = device;
+  options.without = {""};  // every row, so that none runs
+  Conform conform(options);
+  conformAllFamilies(conform);
+  return {conform.implementationNames().begin(), conform.implementationNames().end()};
 }
 
 }  // namespace mps::detail

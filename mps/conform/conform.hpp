@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -75,6 +76,7 @@ struct ConformOptions {
   std::shared_ptr<mtl::Device> device;
   std::string filter;  ///< only rows whose key contains it, upper and lower case alike; empty: all
   std::vector<std::string> without;  ///< none of the rows whose key contains one of these
+  std::string implementation;        ///< only rows of the implementation of this name; empty: all
   /// Where several Conform, each on a thread of its own, do these rows together (conformSideBySide): the next of them
   /// that nobody has taken. Null: one does them all.
   std::shared_ptr<std::atomic<std::int64_t>> nextRow;
@@ -182,10 +184,12 @@ class Conform {
 
   /// The device's implementations, in order of preference.
   template <class Problem>
-  [[nodiscard]] std::span<const Implementation<Problem>> implementations(
-      const BackEnds<Problem>& backEnds) const {
+  [[nodiscard]] std::span<const Implementation<Problem>> implementations(const BackEnds<Problem>& backEnds) {
+    for (const auto& implementation : backEnds.of(*device())) names_.emplace(implementation.name);
     return backEnds.of(*device());
   }
+  /// Of all implementations that were asked for.
+  [[nodiscard]] const std::set<std::string>& implementationNames() const { return names_; }
 
   /// Runs a row unless the filter leaves it out.
   /// @param cases a range of structs with a member `name`: only those that belong to the row
@@ -219,6 +223,7 @@ class Conform {
   std::int64_t selectedCount_ = 0;  ///< rows that the filter let pass
   std::int64_t taken_ = 0;          ///< of options_.nextRow
   std::vector<ConformRow> rows_;
+  std::set<std::string> names_;
 };
 
 }  // namespace mps::detail

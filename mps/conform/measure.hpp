@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 namespace mtl {
 class Device;
@@ -44,13 +45,9 @@ int chooseRepetitions(const RepeatedWork& work, double leastMilliseconds = kLeas
 Timing timeRepeated(const RepeatedWork& work, int runs = kTimedRuns,
                     double leastMilliseconds = kLeastMillisecondsPerRun);
 
-/// The same of two works whose runs alternate, so that both meet the same disturbances.
-struct TimingPair {
-  Timing first;
-  Timing second;
-};
-TimingPair timeAlternating(const RepeatedWork& first, const RepeatedWork& second, int runs = kTimedRuns,
-                           double leastMilliseconds = kLeastMillisecondsPerRun);
+/// The same of several works whose runs take turns, so that all meet the same disturbances.
+std::vector<Timing> timeInTurns(std::span<const RepeatedWork> works, int runs = kTimedRuns,
+                                double leastMilliseconds = kLeastMillisecondsPerRun);
 
 /// Copies with all that a device has.
 using DeviceCopy = void (*)(mtl::Stream& stream, std::byte* to, const std::byte* from, std::size_t bytes);
