@@ -69,7 +69,8 @@ std::vector<Timing> timeInTurns(std::span<const RepeatedWork> works, int runs, d
   std::vector<std::vector<double>> milliseconds(works.size());
   for (int run = 0; run < runs; ++run)
     for (std::size_t i = 0; i < works.size(); ++i)
-      milliseconds[i].push_back(works[i](repetitions[i]) / repetitions[i]);
+      if (run < kRunsOfSlowWork || milliseconds[i].front() < kSlowMilliseconds)
+        milliseconds[i].push_back(works[i](repetitions[i]) / repetitions[i]);
   std::vector<Timing> timings;
   for (const std::vector<double>& ofWork : milliseconds) timings.push_back(summarize(ofWork));
   return timings;

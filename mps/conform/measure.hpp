@@ -24,7 +24,7 @@ struct Timing {
   int runs = 0;
 };
 
-/// Fewest runs behind a median.
+/// Runs behind a median.
 inline constexpr int kTimedRuns = 11;
 /// One run repeats short work until it takes about so long.
 inline constexpr double kLeastMillisecondsPerRun = 5;
@@ -44,6 +44,10 @@ int chooseRepetitions(const RepeatedWork& work, double leastMilliseconds = kLeas
 /// Time of one repetition.
 Timing timeRepeated(const RepeatedWork& work, int runs = kTimedRuns,
                     double leastMilliseconds = kLeastMillisecondsPerRun);
+
+/// Work that takes so long takes fewer turns: a median of three says enough of what is that slow.
+inline constexpr double kSlowMilliseconds = 1000;
+inline constexpr int kRunsOfSlowWork = 3;
 
 /// The same of several works whose runs take turns, so that all meet the same disturbances.
 std::vector<Timing> timeInTurns(std::span<const RepeatedWork> works, int runs = kTimedRuns,

@@ -71,6 +71,12 @@ TEST(Measure, AlternatingRunsTakeTurns) {
   EXPECT_EQ(timings[2].milliseconds, 5);
 }
 
+TEST(Measure, SlowWorkTakesFewerTurns) {
+  const RepeatedWork slow = [](int repetitions) { return 2 * kSlowMilliseconds * repetitions; };
+  EXPECT_EQ(timeRepeated(slow, 5).runs, kRunsOfSlowWork);
+  EXPECT_EQ(timeRepeated(slow, 2).runs, 2);
+}
+
 TEST(Measure, FiguresOfThisMachineArePlausible) {
   const auto device = mtl::createSystemDefaultDevice();
   EXPECT_GE(lastLevelCacheBytes(), std::size_t{1} << 15U);

@@ -39,7 +39,7 @@ class Bench(ProgramTest):
         self.assertEqual(row["batch"], -(-2_000_000 // image))
 
     def test_every_implementation_in_turns(self):
-        words = "CNNConvolution forward float32 14x14x32 to 64, kernel 5x5"
+        words = "CNNConvolution forward float32 28x28x1 to 32, kernel 5x5"
         rows = self.rows(words, "--implementation", "all", "--megabytes", 1)
         timed = [row for row in rows if "ms" in row]
         self.assertIn("onednn", [row["implementation"] for row in timed])
@@ -52,7 +52,7 @@ class Bench(ProgramTest):
 
     def test_one_implementation_runs(self):
         """What is forced is what the dispatch log says ran."""
-        words = "CNNConvolution forward float32 14x14x32 to 64, kernel 5x5"
+        words = "CNNConvolution forward float32 28x28x1 to 32, kernel 5x5"
         done = run("bench", "--filter", words, "--implementation", "onednn", "--megabytes", 1,
                    env={**os.environ, "UNMETAL_VERBOSE": "dispatch"})
         self.assertEqual(done.returncode, 0)
@@ -68,7 +68,7 @@ class Bench(ProgramTest):
             self.assertIn("there are ", done.stderr)
 
     def test_an_implementation_that_refuses_is_said_to(self):
-        done = run("bench", "--filter", "CNNConvolution forward float32 14x14x32 to 64, kernel 5x5", "--implementation", "depthwise")
+        done = run("bench", "--filter", "CNNConvolution forward float32 28x28x1 to 32, kernel 5x5", "--implementation", "depthwise")
         self.assertEqual(done.returncode, 0)
         self.assertIn("refused by depthwise: ", done.stdout)
 
