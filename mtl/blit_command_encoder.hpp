@@ -10,7 +10,7 @@ namespace mtl {
 class Buffer;
 class CommandBuffer;
 
-/// Records copies and fills of buffers (Metal's MTLBlitCommandEncoder; spec/01 section 1.4).
+/// Records copies and fills of buffers (Metal's MTLBlitCommandEncoder).
 ///
 ///     const auto blit = commandBuffer->blitCommandEncoder();
 ///     blit->fillBuffer(sums, 0, sums->length(), 0);

@@ -149,17 +149,17 @@ class CommandBuffer : public std::enable_shared_from_this<CommandBuffer> {
   [[nodiscard]] CommandBufferStatus status() const;
   /// Set when status() is Error.
   [[nodiscard]] std::optional<CommandBufferError> error() const;
-  /// What is no error and yet worth a look (Metal's logs): temporary objects that have reads left (spec/00 D15) when they are
-  /// let go or when the buffer has completed, the last piece of one that is committed in pieces. One sentence each, with the
-  /// object, its label, who wrote it and the reads; the first 100, of all pieces. The environment variable
-  /// UNMETAL_VERBOSE=reads prints all of them on stderr.
+  /// What is no error and yet worth a look (Metal's logs): temporary objects that have reads left (docs/decisions.md,
+  /// D15) when they are let go or when the buffer has completed. Of a buffer that is committed in pieces the last piece
+  /// counts. One sentence each, with the object, its label, who wrote it and the reads; the first 100, of all pieces. The
+  /// environment variable UNMETAL_VERBOSE=reads prints all of them on stderr.
   [[nodiscard]] std::vector<std::string> logs() const;
   /// Waits and throws Error with the message of error(), if there is one.
   void throwIfFailed();
 
-  /// Seconds of a steady clock; 0 until known. The end is when the host learned of it. The start lies before it by
-  /// the time that the device was at work where the device measures that itself (CUDA, once the buffer has
-  /// completed), so that the difference has no waiting in it; else it is when the device took the buffer.
+  /// Seconds of a steady clock; 0 until known. The end is when the host learned of it. The start is when the device took
+  /// the buffer. On CUDA, once the buffer has completed, it is the end less the time that the device was at work, which
+  /// the device measures itself: the difference has no waiting in it.
   [[nodiscard]] double GPUStartTime() const;  // NOLINT: Metal's name
   [[nodiscard]] double GPUEndTime() const;    // NOLINT: Metal's name
 

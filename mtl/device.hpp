@@ -38,8 +38,8 @@ class Device : public std::enable_shared_from_this<Device> {
   [[nodiscard]] const std::string& name() const { return name_; }
   /// Name of the hardware, e.g. the processor's model.
   [[nodiscard]] virtual std::string description() const = 0;
-  /// One sentence for each library that kernels of this device would use and that is not found, with how to say
-  /// where it is: on a GPU cuDNN and cuBLASLt, in whose place kernels of our own compute, more slowly. Empty on a CPU.
+  /// One sentence for each library that kernels of this device would use and that is not found, with how to say where it
+  /// is. On a GPU these are cuDNN and cuBLASLt; without them kernels of our own compute, more slowly. Empty on a CPU.
   [[nodiscard]] virtual std::vector<std::string> missingLibraries() const { return {}; }
   /// Bytes of memory that the device can use well.
   [[nodiscard]] virtual std::size_t recommendedMaxWorkingSetSize() const = 0;
@@ -88,7 +88,7 @@ std::vector<std::shared_ptr<Device>> copyAllDevices();
 
 /// "cpu", "cuda" (the same as "cuda:0") or "cuda:N".
 /// @throws Error in one sentence that says what is missing: the build, the driver, the device; or that the device is too old,
-/// which is a compute capability below 8.0 (spec/00 D12).
+/// which is a compute capability below 8.0 (docs/decisions.md, D12).
 std::shared_ptr<Device> deviceNamed(std::string_view name);
 
 /// A CPU device of its own, with its own executing thread, beside the default one.

@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
-/// Plain value types of Metal (spec/01 section 1 and 2.1).
+/// Plain value types of Metal.
 namespace mtl {
 
 struct Origin {

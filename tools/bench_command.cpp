@@ -11,6 +11,7 @@
 #include "mps/weights/atomic_file.hpp"
 #include "tools/commands.hpp"
 #include "tools/device_options.hpp"
+#include "tools/implementation_option.hpp"
 #include "tools/network_bench.hpp"
 #include "tools/number_options.hpp"
 
@@ -20,6 +21,7 @@ namespace {
 struct BenchArguments {
   DeviceOptions device;
   std::string filter;
+  std::string implementation;
   std::string json;
   double megabytes = 0;
 };
@@ -28,6 +30,9 @@ void runBench(const BenchArguments& arguments) {
   mps::detail::BenchOptions options;
   options.device = openDevice(arguments.device);
   options.filter = arguments.filter;
+  options.implementation = arguments.implementation;
+  if (!options.implementation.empty() && options.implementation != mps::detail::kAllImplementations)
+    checkImplementation(options.device, options.implementation);
   options.workingSetBytes = static_cast<std::size_t>(arguments.megabytes * 1e6);
   options.rowFinished = [](const auto& row) { std::cout << mps::detail::benchLine(row) << std::endl; };
   std::optional<mps::AtomicFile> json;
@@ -38,8 +43,12 @@ void runBench(const BenchArguments& arguments) {
   benchNetworks(bench, arguments.device);
   mps::detail::benchAllFamilies(bench);
   for (const std::string& sentence : bench.missing()) std::cerr << "not timed: " << sentence << std::endl;
-  if (bench.rows().empty())
+  if (bench.rows().empty()) {
+    if (!arguments.implementation.empty())
+      throw mps::Error("--implementation " + arguments.implementation +
+                       ": no kernel or net with the words of --filter has it");
     throw mps::Error("--filter " + arguments.filter + ": no kernel or net has these words");
+  }
   if (json) {
     json->write(mps::detail::benchJson(bench));
     json->commit();
@@ -58,6 +67,10 @@ void addBenchCommand(CLI::App& program) {
       ->add_option("--filter", arguments->filter,
                    "Only rows that contain these words: kernel or net, forward or gradient, format, shape")
       ->type_name("TEXT");
+  addImplementationOption(*command, arguments->implementation,
+                          "Only kernels that have the implementation of this name: it and the next one that "
+                          "accepts, in turns; nets with and "
+                          "without it. With \"all\" every implementation of each kernel");
   command
       ->add_option(
           "--megabytes", arguments->megabytes,

@@ -15,6 +15,7 @@
 #include "mps/weights/atomic_file.hpp"
 #include "tools/commands.hpp"
 #include "tools/device_options.hpp"
+#include "tools/implementation_option.hpp"
 #include "tools/number_options.hpp"
 #include "tools/program.hpp"
 
@@ -25,6 +26,7 @@ struct ConformArguments {
   DeviceOptions device;
   std::string filter;
   std::vector<std::string> without;
+  std::string implementation;
   std::string json;
   std::int64_t jobs = 1;
   std::int64_t mostCases = 0;
@@ -36,6 +38,8 @@ void runConform(const ConformArguments& arguments) {
   options.device = openDevice(arguments.device);
   options.filter = arguments.filter;
   options.without = arguments.without;
+  options.implementation = arguments.implementation;
+  if (!arguments.implementation.empty()) checkImplementation(options.device, arguments.implementation);
   options.seed = arguments.seed;
   options.mostCases = arguments.mostCases;
   options.rowFinished = [](const auto& row) { std::cout << mps::detail::conformLine(row) << std::endl; };
@@ -45,7 +49,12 @@ void runConform(const ConformArguments& arguments) {
 
   const std::vector<mps::detail::ConformRow> rows =
       mps::detail::conformSideBySide(options, arguments.jobs, mps::detail::conformAllFamilies);
-  if (rows.empty()) throw mps::Error("--filter " + arguments.filter + ": no kernel has these words");
+  if (rows.empty()) {
+    if (!arguments.implementation.empty())
+      throw mps::Error("--implementation " + arguments.implementation +
+                       ": it refuses all cases, or no row of it has the words of --filter");
+    throw mps::Error("--filter " + arguments.filter + ": no kernel has these words");
+  }
   if (json) {
     json->write(mps::detail::conformJson(rows));
     json->commit();
@@ -66,6 +75,8 @@ void addConformCommand(CLI::App& program) {
           "--filter", arguments->filter,
           "Only rows that contain these words: kernel, forward or gradient, format, implementation, tier")
       ->type_name("TEXT");
+  addImplementationOption(*command, arguments->implementation,
+                          "Only rows of the implementation of this name");
   command->add_option("--without", arguments->without, "None of the rows that contain one of these words")
       ->type_name("TEXT");
   command->add_option("--jobs", arguments->jobs, "Rows side by side, on so many threads")

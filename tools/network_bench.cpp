@@ -1,6 +1,7 @@
 #include "tools/network_bench.hpp"
 
 #include <unistd.h>
+#include <algorithm>
 #include <array>
 #include <CLI/CLI.hpp>
 #include <cstdlib>
@@ -8,12 +9,15 @@
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "mps/conform/measure.hpp"
 #include "mps/core/error.hpp"
 #include "mps/core/image_batch.hpp"
+#include "mps/core/plan.hpp"
 #include "mps/loss/loss.hpp"
 #include "mtl/command_buffer.hpp"
 #include "mtl/command_queue.hpp"
@@ -164,6 +168,15 @@ class RepeatedStep {
   std::size_t next_ = 0;  ///< step
 };
 
+/// What is chosen while a step is encoded.
+std::set<std::string_view> namesOfOneStep(RepeatedStep& step) {
+  const mps::detail::ChoiceRecord record;
+  step.run(1);
+  std::set<std::string_view> names;
+  for (const mps::detail::ImplementationChoice& choice : record.choices()) names.insert(choice.taken);
+  return names;
+}
+
 std::vector<std::string> withDevice(std::vector<std::string> arguments, const DeviceOptions& device) {
   arguments.insert(arguments.end(), {"--device", device.name});
   if (device.threads > 0) arguments.insert(arguments.end(), {"--threads", std::to_string(device.threads)});
@@ -220,9 +233,45 @@ mps::detail::BenchRow rowFor(const Network& network, std::size_t pictureBytes) {
   return row;
 }
 
+/// The step in a process of its own; without this implementation, unless it is empty.
+nlohmann::json timedStep(const TimedStep& step, const DeviceOptions& device, const std::string& without) {
+  std::vector<std::string> arguments{stepCommand,
+                                     "--net",
+                                     step.network,
+                                     "--batch",
+                                     std::to_string(step.batch),
+                                     "--picture-size",
+                                     shapeOf(optionsOf(step)),
+                                     "--format",
+                                     nameOf(step.format)};
+  if (!without.empty()) arguments.insert(arguments.end(), {"--without", without});
+  return nlohmann::json::parse(runThisProgram(withDevice(arguments, device)).text);
+}
+
+/// Times the step with and without an implementation, in turns: medians of their medians. False where the step does without
+/// it anyway.
+bool timeWithAndWithout(const TimedStep& step, const DeviceOptions& device, const std::string& implementation,
+                        nlohmann::json& measured, mps::detail::BenchRow& row) {
+  constexpr int pairs = 3;
+  std::vector<double> with;
+  std::vector<double> without;
+  for (int pair = 0; pair < pairs; ++pair) {
+    measured = timedStep(step, device, "");
+    const auto names = measured.at("implementations").get<std::vector<std::string>>();
+    if (std::ranges::find(names, implementation) == names.end()) return false;
+    with.push_back(measured.at("ms"));
+    without.push_back(timedStep(step, device, implementation).at("ms"));
+  }
+  measured["ms"] = mps::detail::summarize(with).milliseconds;
+  row.implementation = implementation;
+  row.nextOverThis = mps::detail::summarize(without).milliseconds / measured["ms"].get<double>();
+  return true;
+}
+
 }  // namespace
 
 void benchNetworks(mps::detail::Bench& bench, const DeviceOptions& device) {
+  if (bench.implementation() == mps::detail::kAllImplementations) return;
   for (const TimedStep& step : stepsFor(*bench.device())) {
     const NetworkOptions options = optionsOf(step);
     const std::size_t pictureBytes = options.width * options.height * options.channels *
@@ -233,15 +282,17 @@ void benchNetworks(mps::detail::Bench& bench, const DeviceOptions& device) {
     if (!bench.isSelected(step.network + " step " + format + " " + shape + " batch " + batch)) continue;
     if (step.takesLong && !bench.filterHas(step.network)) continue;
     mps::detail::BenchRow row = rowFor(buildNetwork(bench.device(), options), pictureBytes);
-    const ChildOutput child = runThisProgram(withDevice(
-        {stepCommand, "--net", step.network, "--batch", batch, "--picture-size", shape, "--format", format},
-        device));
-    const auto measured = nlohmann::json::parse(child.text);
+    nlohmann::json measured;
+    if (bench.implementation().empty())
+      measured = timedStep(step, device, "");
+    else if (!timeWithAndWithout(step, device, bench.implementation(), measured, row))
+      continue;
     row.milliseconds = measured.at("ms");
     row.spread = measured.at("spread");
     row.imagesPerSecond = 1e3 * static_cast<double>(step.batch) / row.milliseconds;
     row.peakBytes = measured.at("peak_bytes").get<double>();
-    if (step.batch == defaultBatch) row.firstStepMilliseconds = firstStepMilliseconds(step.network, device);
+    if (step.batch == defaultBatch && bench.implementation().empty())
+      row.firstStepMilliseconds = firstStepMilliseconds(step.network, device);
     bench.add(row);
   }
 }
@@ -257,6 +308,7 @@ void addTrainingStepCommand(CLI::App& program) {
     DeviceOptions device;
     TimedStep step;
     std::string format;
+    std::string without;
   };
   const auto arguments = std::make_shared<Arguments>();
   CLI::App* command = program.add_subcommand(stepCommand, "What bench runs to time a network");
@@ -268,7 +320,9 @@ void addTrainingStepCommand(CLI::App& program) {
   command->add_option("--format", arguments->format)
       ->required()
       ->check(CLI::IsMember({"float32", "float16"}));
+  command->add_option("--without", arguments->without, "An implementation that is not chosen");
   command->callback([arguments] {
+    const mps::detail::LeaveOutImplementation leaveOut(arguments->without);
     const std::size_t idleBytes = mps::detail::residentBytes();
     const auto device = openDevice(arguments->device);
     if (arguments->format == "float16") arguments->step.format = Format::Float16;
@@ -276,6 +330,7 @@ void addTrainingStepCommand(CLI::App& program) {
     // By then a device has recorded the step for replays.
     constexpr int warmUpSteps = 12;
     constexpr double leastMilliseconds = 250;
+    const std::set<std::string_view> implementations = namesOfOneStep(step);
     step.run(warmUpSteps);
     const mps::detail::Timing timing = mps::detail::timeRepeated(
         [&](int repetitions) { return step.run(repetitions); }, mps::detail::kTimedRuns, leastMilliseconds);
@@ -285,6 +340,7 @@ void addTrainingStepCommand(CLI::App& program) {
         isCpu ? mps::detail::peakResidentBytes() - idleBytes : device->currentAllocatedSize();
     std::cout << nlohmann::json{{"ms", timing.milliseconds},
                                 {"spread", timing.spread},
+                                {"implementations", implementations},
                                 {"peak_bytes", peakBytes}}
               << std::endl;
   });

@@ -102,7 +102,7 @@ mps::ImageDescriptor Call::imageSizes(std::size_t images, std::size_t elements) 
     (extreme < 0.03 ? height : width) = random.size(1, 3);
     channelCount = random.size(1, 9);
   } else if (extreme < 0.13) {
-    // Beside thousands of channels those of which a GPU's block takes all packs of four, up to 256 of them, at once.
+    // Beside thousands of channels those that one block of a GPU takes at once: up to 256 vectors of four.
     channelCount = extreme < 0.09 ? longSide : random.size(257, 1100);
     width = random.size(1, 3);
     height = random.size(1, 3);

@@ -137,7 +137,7 @@ class Call {
                      const Tolerance& tolerance, ElementFormat format = ElementFormat::Float32);
 };
 
-/// Halves the larger of two sizes until their product, times a factor, is at most `most`.
+/// Divides the larger of two sizes by 2 until their product, times a factor, is at most `most`.
 void reduceTo(std::size_t most, std::size_t& first, std::size_t& second, std::size_t factor = 1);
 
 }  // namespace unmetal::random_calls

@@ -97,15 +97,15 @@ TEST(Families, AreAllThatTheTableHolds) {
   EXPECT_LE(allFamilies().size(), kMostFamilies);
 }
 
-TEST(ImageSizes, ReachAllPacksOfChannels) {
-  // Kernels of a GPU treat up to 64 packs of four channels, up to 256, and more in other ways.
+TEST(ImageSizes, ReachAllCountsOfChannels) {
+  // Kernels of a GPU treat up to 64 vectors of four channels, up to 256, and more in other ways.
   Call call(nullptr, nullptr, 7, {});
   int few = 0;
   int hundreds = 0;
   int thousands = 0;
   for (int i = 0; i < 10'000; ++i) {
-    const std::size_t packs = (call.imageSizes().featureChannels() + 3) / 4;
-    ++(packs <= 64 ? few : (packs <= 256 ? hundreds : thousands));
+    const std::size_t vectors = (call.imageSizes().featureChannels() + 3) / 4;
+    ++(vectors <= 64 ? few : (vectors <= 256 ? hundreds : thousands));
   }
   EXPECT_GT(few, 8'000);
   EXPECT_GT(hundreds, 200);

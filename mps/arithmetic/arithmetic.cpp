@@ -209,7 +209,7 @@ void CNNArithmetic::checkProperties() const {
   for (const auto& [property, mode] :
        {std::pair("primaryEdgeMode", primaryEdgeMode()), std::pair("secondaryEdgeMode", secondaryEdgeMode())})
     if (mode != ImageEdgeMode::Zero && mode != ImageEdgeMode::Clamp)
-      throw Error(describe(), property, std::to_string(static_cast<int>(mode)), "Zero or Clamp");
+      throw Error(describe(), property, mps::name(mode), "Zero or Clamp");
   detail::checkedFinite(describe(), "primaryScale", primaryScale_);
   detail::checkedFinite(describe(), "secondaryScale", secondaryScale_);
   detail::checkedFinite(describe(), "bias", bias_);

@@ -23,7 +23,7 @@ std::shared_ptr<Kernel> NNCompare::clone() const {
 void NNCompare::setComparisonType(NNComparisonType type) {
   if (type > NNComparisonType::GreaterOrEqual)
     throw Error(describe(), "comparisonType", std::to_string(static_cast<std::uint64_t>(type)),
-                "0, Equal, to 5, GreaterOrEqual");
+                "Equal, NotEqual, Less, LessOrEqual, Greater or GreaterOrEqual");
   comparisonType_ = type;
 }
 

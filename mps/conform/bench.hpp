@@ -52,7 +52,12 @@ struct BenchRow {
   double bytes = 0;
   double flops = 0;
   double floorMilliseconds = 0;
-  double fractionOfFloor = 0;             ///< floor over time: 1 is perfect
+  double fractionOfFloor = 0;  ///< floor over time: 1 is perfect
+  /// What ran; of kernels that several plans serve their names, separated by commas. Nets: what was left out.
+  std::string implementation;
+  std::string refusal;  ///< why that implementation was not timed; empty where it was
+  /// Time of the next implementation that accepts (nets: without this one), over this one's.
+  std::optional<double> nextOverThis;
   std::optional<double> imagesPerSecond;  ///< nets
   std::optional<double> peakBytes;        ///< nets
   /// Nets: from the start of a process to the end of its first training step.
@@ -62,11 +67,16 @@ struct BenchRow {
 struct BenchOptions {
   std::shared_ptr<mtl::Device> device;
   std::string filter;  ///< only rows whose key contains it, upper and lower case alike; empty: all
+  /// Only rows of kernels that have an implementation of this name, of it and of the next one; kAllImplementations: of each
+  /// implementation. Empty: of what is chosen.
+  std::string implementation;
   int runs = kTimedRuns;
   std::size_t workingSetBytes = 0;                   ///< of a row's batch; 0: largeWorkingSetBytes()
   std::optional<MachineFigures> machine;             ///< measured when it is not given
   std::function<void(const BenchRow&)> rowFinished;  ///< may be empty
 };
+
+constexpr const char* kAllImplementations = "all";
 
 /// Collects the rows.
 ///
@@ -82,6 +92,8 @@ class Bench {
   [[nodiscard]] const std::vector<BenchRow>& rows() const { return rows_; }
   /// Whether the filter lets this row run; ask before making large images.
   [[nodiscard]] bool isSelected(const std::string& key) const;
+  /// As in BenchOptions.
+  [[nodiscard]] const std::string& implementation() const { return options_.implementation; }
   /// Whether the filter contains these words: for rows that take too long to be run unasked.
   [[nodiscard]] bool filterHas(const std::string& words) const;
 
@@ -92,8 +104,6 @@ class Bench {
   /// Times what `encode` records; a run records it several times in one command buffer.
   void kernel(const BenchKey& key, const BenchWork& work,
               const std::function<void(const std::shared_ptr<mtl::CommandBuffer>&)>& encode);
-  /// Times a plan; it must not need other operands from one run to the next.
-  void plan(const BenchKey& key, const BenchWork& work, const Plan& plan, Operands operands);
 
   /// Calls the bench function of a family. One whose kernels the device does not have ends early; what it
   /// lacks is remembered.
@@ -106,7 +116,12 @@ class Bench {
   void add(BenchRow row);
 
  private:
-  void time(const BenchKey& key, const BenchWork& work, const RepeatedWork& repeated);
+  /// Those of these names that accept what the work encodes. The others become rows of refusals.
+  std::vector<std::string> accepting(const BenchKey& key, const std::vector<std::string>& names,
+                                     const RepeatedWork& repeated);
+  /// Rows of the implementations of these names, timed in turns. An empty name is what is chosen.
+  void time(const BenchKey& key, const BenchWork& work, const RepeatedWork& repeated,
+            const std::vector<std::string>& names, const std::string& chosen);
   /// At the machine's matrix rate; 0 where that is unknown.
   [[nodiscard]] double matmulMilliseconds(double flops) const;
 

@@ -25,7 +25,7 @@ std::optional<double> derivative(const std::function<double(double)>& change, do
     const double halfBackward = change(-h / 2);
     const double first = (forward - backward) / (2 * h);
     const double halfFirst = (halfForward - halfBackward) / h;
-    // In a smooth function the second one halves with the step; a kink at any distance below h disturbs one
+    // In a smooth function the second one shrinks with the step; a kink at any distance below h disturbs one
     // of the two.
     const double second = (forward + backward) / h;
     const double halfSecond = 2 * (halfForward + halfBackward) / h;

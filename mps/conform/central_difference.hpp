@@ -9,7 +9,7 @@
 
 #include "mps/core/reference_tensor.hpp"
 
-/// Derivatives of float64 references by central differences (spec/00 D21).
+/// Derivatives of float64 references by central differences (docs/decisions.md, D21).
 namespace mps::detail {
 
 /// Outcome for one tensor.

@@ -10,8 +10,8 @@
 #include "mps/core/state.hpp"
 #include "mps/graph/nn_graph.hpp"
 
-/// Checks the gradients of a graph (spec/00 D21). unmetal_conform.hpp includes it. Part of the library unmetal::conform,
-/// which is linked beside unmetal::unmetal:
+/// Checks the gradients of a graph (docs/decisions.md, D21). unmetal_conform.hpp includes it. Part of the library
+/// unmetal::conform, which is linked beside unmetal::unmetal:
 ///
 ///     find_package(unmetal REQUIRED COMPONENTS conform)
 ///     target_link_libraries(program PRIVATE unmetal::conform)
@@ -54,7 +54,7 @@ struct GradientCheckReport {
 /// Encodes the graph once on the sources and compares, for every node,
 ///
 /// - what the device stored with the node's float64 reference on what the device stored before it, within the
-///   bounds of spec/00 D22: a kernel that computes wrong is named, the nodes behind it are not;
+///   bounds of docs/decisions.md, D22: a kernel that computes wrong is named, the nodes behind it are not;
 /// - the gradient of the float64 reference with central differences of the reference of its forward node;
 /// - for weights, biases and source images also with central differences of the loss through the whole graph,
 ///   relative error at most 1e-6;

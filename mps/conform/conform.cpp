@@ -8,6 +8,7 @@
 #include <string_view>
 #include <utility>
 
+#include "mps/conform/families.hpp"
 #include "mps/conform/run_on_device.hpp"
 #include "mps/conform/shared_memory.hpp"
 #include "mps/conform/text.hpp"
@@ -26,11 +27,11 @@ constexpr int kMostRounds = 100'000;
 /// Between the cases of a sample: a prime, so that in the end each one has had its turn.
 constexpr std::size_t kSampleStep = 7919;
 
-/// One of so many cases runs once more with its results written past the caches, as those of large tensors are; in each
+/// One of so many cases runs once more with non-temporal stores, as large tensors have them; in each
 /// round another one.
 constexpr std::size_t kStreamedStep = 3;
 
-/// Lets cases run side by side, but alone when they write past the caches: that is a property of the process.
+/// Lets cases run side by side, but alone when their stores are non-temporal: that is a property of the process.
 class CaseLocks {
  public:
   std::shared_lock<std::shared_mutex> beside() {
@@ -238,7 +239,8 @@ bool Conform::isOwn(std::int64_t place) const {
 
 bool Conform::isSelected(const ConformKey& key) const {
   const std::string words = key.describe();
-  return containsIgnoringCase(words, options_.filter) &&
+  return (options_.implementation.empty() || key.implementation == options_.implementation) &&
+         containsIgnoringCase(words, options_.filter) &&
          std::ranges::none_of(options_.without,
                               [&](const std::string& other) { return containsIgnoringCase(words, other); });
 }
@@ -293,7 +295,7 @@ ConformRow Conform::runCases(const ConformKey& key, std::span<const std::string>
       if (!streams || (i + round) % kStreamedStep != 0) continue;
       const auto lock = caseLocks.alone();
       const StreamedFrom always(0);
-      note(runOnce({options_, row.key, ~seed, true}, i, runCase), name + ", past the caches", row);
+      note(runOnce({options_, row.key, ~seed, true}, i, runCase), name + ", non-temporal stores", row);
     }
     if (isSample || row.cases == casesBefore) break;
   }
@@ -309,6 +311,15 @@ std::int64_t Conform::passedCount() const {
 }
 std::int64_t Conform::failedCount() const {
   return static_cast<std::int64_t>(rows_.size()) - passedCount();
+}
+
+std::vector<std::string> implementationNames(const std::shared_ptr<mtl::Device>& device) {
+  ConformOptions options;
+  options.device = device;
+  options.without = {""};  // every row, so that none runs
+  Conform conform(options);
+  conformAllFamilies(conform);
+  return {conform.implementationNames().begin(), conform.implementationNames().end()};
 }
 
 }  // namespace mps::detail

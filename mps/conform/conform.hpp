@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -26,7 +27,7 @@ class CommandQueue;
 /// A family `pooling` offers `void conformPooling(Conform&)` in pooling_conform.cpp and is found by that
 /// name. It asks for one row after the other; the harness repeats the row's cases with new values until the
 /// row has seen enough of them, counts, catches what is thrown, and keeps the first failure. On a CPU it runs some of them
-/// once more with results written past the caches (StreamedFrom), which the row does not count.
+/// once more with non-temporal stores (StreamedFrom), which the row does not count.
 ///
 ///     for (const auto& implementation : conform.implementations(poolingBackEnds))
 ///       conform.row({"CNNPoolingMax", Direction::Forward, format, implementation.name, Tier::Exact}, cases,
@@ -75,6 +76,7 @@ struct ConformOptions {
   std::shared_ptr<mtl::Device> device;
   std::string filter;  ///< only rows whose key contains it, upper and lower case alike; empty: all
   std::vector<std::string> without;  ///< none of the rows whose key contains one of these
+  std::string implementation;        ///< only rows of the implementation of this name; empty: all
   /// Where several Conform, each on a thread of its own, do these rows together (conformSideBySide): the next of them
   /// that nobody has taken. Null: one does them all.
   std::shared_ptr<std::atomic<std::int64_t>> nextRow;
@@ -82,7 +84,7 @@ struct ConformOptions {
   std::int64_t casesPerRow = 100;
   std::int64_t elementsPerRow = 100'000;
   /// Above 0: only so many cases of a row, from all over its table, whatever the two numbers above say. For tools
-  /// that make a program slow: no case runs again past the caches, and shared memory is not poisoned.
+  /// that make a program slow: no case runs again with non-temporal stores, and shared memory is not poisoned.
   std::int64_t mostCases = 0;
   std::function<void(const ConformRow&)> rowFinished;  ///< may be empty
 };
@@ -90,7 +92,7 @@ struct ConformOptions {
 /// One case of a row: what the case's code works with.
 class ConformRun {
  public:
-  /// @param isStreamed results go past the caches, for which half of the tensors lie on cache lines
+  /// @param isStreamed stores are non-temporal, for which half of the tensors lie on cache lines
   ConformRun(const ConformOptions& options, const ConformKey& key, std::uint64_t seed,
              bool isStreamed = false);
 
@@ -182,10 +184,12 @@ class Conform {
 
   /// The device's implementations, in order of preference.
   template <class Problem>
-  [[nodiscard]] std::span<const Implementation<Problem>> implementations(
-      const BackEnds<Problem>& backEnds) const {
+  [[nodiscard]] std::span<const Implementation<Problem>> implementations(const BackEnds<Problem>& backEnds) {
+    for (const auto& implementation : backEnds.of(*device())) names_.emplace(implementation.name);
     return backEnds.of(*device());
   }
+  /// Of all implementations that were asked for.
+  [[nodiscard]] const std::set<std::string>& implementationNames() const { return names_; }
 
   /// Runs a row unless the filter leaves it out.
   /// @param cases a range of structs with a member `name`: only those that belong to the row
@@ -219,6 +223,7 @@ class Conform {
   std::int64_t selectedCount_ = 0;  ///< rows that the filter let pass
   std::int64_t taken_ = 0;          ///< of options_.nextRow
   std::vector<ConformRow> rows_;
+  std::set<std::string> names_;
 };
 
 }  // namespace mps::detail

@@ -144,7 +144,7 @@ TEST(Conform, ASampleHasOnlySoManyCasesEachAnotherOne) {
   }
 }
 
-TEST(Conform, CasesRunOnceMorePastTheCaches) {
+TEST(Conform, CasesRunOnceMoreWithNonTemporalStores) {
   ConformOptions few = options();
   few.elementsPerRow = 0;
   Conform conform(few);
@@ -160,7 +160,7 @@ TEST(Conform, CasesRunOnceMorePastTheCaches) {
       {"Affine", Direction::Forward, Format::Float32, "wrong", Tier::Exact}, affineCases,
       [](const AffineCase&, ConformRun& run) { run.require(!writesPastCaches(1), "a line is lost"); });
   EXPECT_FALSE(conform.rows()[1].passed);
-  EXPECT_NE(conform.rows()[1].report.find("past the caches: a line is lost"), std::string::npos);
+  EXPECT_NE(conform.rows()[1].report.find("non-temporal stores: a line is lost"), std::string::npos);
 }
 
 TEST(Conform, EveryPlantedFaultFailsTheRowAndIsReported) {

@@ -60,23 +60,20 @@ int chooseRepetitions(const RepeatedWork& work, double leastMilliseconds) {
 }
 
 Timing timeRepeated(const RepeatedWork& work, int runs, double leastMilliseconds) {
-  const int repetitions = chooseRepetitions(work, leastMilliseconds);
-  std::vector<double> milliseconds;
-  for (int i = 0; i < runs; ++i) milliseconds.push_back(work(repetitions) / repetitions);
-  return summarize(milliseconds);
+  return timeInTurns(std::span(&work, 1), runs, leastMilliseconds).front();
 }
 
-TimingPair timeAlternating(const RepeatedWork& first, const RepeatedWork& second, int runs,
-                           double leastMilliseconds) {
-  const int firstRepetitions = chooseRepetitions(first, leastMilliseconds);
-  const int secondRepetitions = chooseRepetitions(second, leastMilliseconds);
-  std::vector<double> firstMilliseconds;
-  std::vector<double> secondMilliseconds;
-  for (int i = 0; i < runs; ++i) {
-    firstMilliseconds.push_back(first(firstRepetitions) / firstRepetitions);
-    secondMilliseconds.push_back(second(secondRepetitions) / secondRepetitions);
-  }
-  return {summarize(firstMilliseconds), summarize(secondMilliseconds)};
+std::vector<Timing> timeInTurns(std::span<const RepeatedWork> works, int runs, double leastMilliseconds) {
+  std::vector<int> repetitions;
+  for (const RepeatedWork& work : works) repetitions.push_back(chooseRepetitions(work, leastMilliseconds));
+  std::vector<std::vector<double>> milliseconds(works.size());
+  for (int run = 0; run < runs; ++run)
+    for (std::size_t i = 0; i < works.size(); ++i)
+      if (run < kRunsOfSlowWork || milliseconds[i].front() < kSlowMilliseconds)
+        milliseconds[i].push_back(works[i](repetitions[i]) / repetitions[i]);
+  std::vector<Timing> timings;
+  for (const std::vector<double>& ofWork : milliseconds) timings.push_back(summarize(ofWork));
+  return timings;
 }
 
 CopyWork::CopyWork(std::shared_ptr<mtl::Device> device, std::size_t workingSetBytes)

@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 namespace mtl {
 class Device;
@@ -23,7 +24,7 @@ struct Timing {
   int runs = 0;
 };
 
-/// Fewest runs behind a median.
+/// Runs behind a median.
 inline constexpr int kTimedRuns = 11;
 /// One run repeats short work until it takes about so long.
 inline constexpr double kLeastMillisecondsPerRun = 5;
@@ -44,13 +45,13 @@ int chooseRepetitions(const RepeatedWork& work, double leastMilliseconds = kLeas
 Timing timeRepeated(const RepeatedWork& work, int runs = kTimedRuns,
                     double leastMilliseconds = kLeastMillisecondsPerRun);
 
-/// The same of two works whose runs alternate, so that both meet the same disturbances.
-struct TimingPair {
-  Timing first;
-  Timing second;
-};
-TimingPair timeAlternating(const RepeatedWork& first, const RepeatedWork& second, int runs = kTimedRuns,
-                           double leastMilliseconds = kLeastMillisecondsPerRun);
+/// Work that takes so long takes fewer turns: a median of three says enough of what is that slow.
+inline constexpr double kSlowMilliseconds = 1000;
+inline constexpr int kRunsOfSlowWork = 3;
+
+/// The same of several works whose runs take turns, so that all meet the same disturbances.
+std::vector<Timing> timeInTurns(std::span<const RepeatedWork> works, int runs = kTimedRuns,
+                                double leastMilliseconds = kLeastMillisecondsPerRun);
 
 /// Copies with all that a device has.
 using DeviceCopy = void (*)(mtl::Stream& stream, std::byte* to, const std::byte* from, std::size_t bytes);

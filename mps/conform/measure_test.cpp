@@ -2,12 +2,16 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
-#include <cstring>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include "mps/conform/bench.hpp"
 #include "mps/conform/bench_report.hpp"
+#include "mps/conform/families.hpp"
 #include "mps/core/error.hpp"
 #include "mtl/device.hpp"
 #include "mtl/memory.hpp"
@@ -58,10 +62,19 @@ TEST(Measure, AlternatingRunsTakeTurns) {
       return milliseconds * repetitions;
     };
   };
-  const TimingPair timing = timeAlternating(work('a', 20), work('b', 10), 3);
-  EXPECT_EQ(order, "aabbababab");
-  EXPECT_EQ(timing.first.milliseconds, 20);
-  EXPECT_EQ(timing.second.milliseconds, 10);
+  const std::vector<RepeatedWork> works{work('a', 20), work('b', 10), work('c', 5)};
+  const std::vector<Timing> timings = timeInTurns(works, 3);
+  EXPECT_EQ(order, "aabbccabcabcabc");
+  ASSERT_EQ(timings.size(), 3U);
+  EXPECT_EQ(timings[0].milliseconds, 20);
+  EXPECT_EQ(timings[1].milliseconds, 10);
+  EXPECT_EQ(timings[2].milliseconds, 5);
+}
+
+TEST(Measure, SlowWorkTakesFewerTurns) {
+  const RepeatedWork slow = [](int repetitions) { return 2 * kSlowMilliseconds * repetitions; };
+  EXPECT_EQ(timeRepeated(slow, 5).runs, kRunsOfSlowWork);
+  EXPECT_EQ(timeRepeated(slow, 2).runs, 2);
 }
 
 TEST(Measure, FiguresOfThisMachineArePlausible) {
@@ -73,13 +86,99 @@ TEST(Measure, FiguresOfThisMachineArePlausible) {
   EXPECT_GE(peakResidentBytes(), residentBytes());
 }
 
-/// Copies bytes: takes as long as its floor.
-class CopyPlan final : public Plan {
+/// Nothing that runs, and what it says when it is chosen.
+class NamedPlan final : public Plan {
  public:
-  void run(mtl::Stream&, const Operands& operands) const override {
-    std::memcpy(operands.destination, operands.source, 1000);
-  }
+  void run(mtl::Stream&, const Operands&) const override {}
 };
+
+struct Number {
+  int value = 0;
+  bool operator==(const Number&) const = default;
+  [[nodiscard]] std::size_t hash() const { return static_cast<std::size_t>(value); }
+  [[nodiscard]] std::string describe() const { return "number " + std::to_string(value); }
+};
+
+Preparation prepareEven(const Number& number) {
+  if (number.value % 2 != 0) return Refusal{"the number is odd"};
+  return std::make_shared<NamedPlan>();
+}
+Preparation prepareAny(const Number&) {
+  return std::make_shared<NamedPlan>();
+}
+
+std::span<const Implementation<Number>> listOfNumbers() {
+  static constexpr std::array<Implementation<Number>, 3> list{
+      {{"even", prepareEven}, {"fast", prepareAny}, {"slow", prepareAny}}};
+  return list;
+}
+
+/// Rows of the "kernels" Even and Odd with this implementation asked for.
+std::vector<BenchRow> rowsOf(const std::string& implementation) {
+  const auto device = mtl::createSystemDefaultDevice();
+  BenchOptions options;
+  options.device = device;
+  options.implementation = implementation;
+  options.runs = 1;
+  options.machine = MachineFigures{"Testing Machine", "cpu", 2, 20, 200};
+  Bench bench(options);
+  for (const int value : {2, 3})
+    bench.kernel(
+        {value == 2 ? "Even" : "Odd", Direction::Forward, ImageFeatureChannelFormat::Float32, "1", 1},
+        {.bytes = 8}, [&](const auto&) {
+          planFor(*device, BackEnds<Number>{listOfNumbers, listOfNumbers}, Number{value});
+        });
+  return bench.rows();
+}
+
+std::vector<std::string> namesOf(const std::vector<BenchRow>& rows) {
+  std::vector<std::string> names;
+  for (const BenchRow& row : rows)
+    names.push_back(row.kernel + " " + row.implementation + (row.refusal.empty() ? "" : ": " + row.refusal));
+  return names;
+}
+
+TEST(BenchImplementations, WithoutANameTheRowSaysWhatRan) {
+  EXPECT_EQ(namesOf(rowsOf("")), (std::vector<std::string>{"Even even", "Odd fast"}));
+}
+
+TEST(BenchImplementations, ANameIsTimedWithTheNextThatAccepts) {
+  const std::vector<BenchRow> rows = rowsOf("even");
+  EXPECT_EQ(namesOf(rows),
+            (std::vector<std::string>{"Even even", "Even fast", "Odd even: even: the number is odd"}));
+  ASSERT_TRUE(rows[0].nextOverThis);
+  EXPECT_FALSE(rows[1].nextOverThis);
+  EXPECT_EQ(namesOf(rowsOf("slow")), (std::vector<std::string>{"Even slow", "Odd slow"}));
+  EXPECT_TRUE(rowsOf("of another list").empty());
+}
+
+TEST(BenchImplementations, AllAreTimedInOrder) {
+  EXPECT_EQ(namesOf(rowsOf("all")),
+            (std::vector<std::string>{"Even even", "Even fast", "Even slow",
+                                      "Odd even: even: the number is odd", "Odd fast", "Odd slow"}));
+}
+
+TEST(BenchImplementations, ARefusalStandsInLineAndJson) {
+  BenchOptions options;
+  options.device = mtl::createSystemDefaultDevice();
+  options.machine = MachineFigures{};
+  Bench bench(options);
+  BenchRow row;
+  row.kernel = "Odd";
+  row.implementation = "even";
+  row.refusal = "even: the number is odd";
+  bench.add(row);
+  EXPECT_NE(benchLine(bench.rows()[0]).find("refused by even: the number is odd"), std::string::npos);
+  const auto json = nlohmann::json::parse(benchJson(bench));
+  EXPECT_EQ(json[1]["refused"], "even: the number is odd");
+  EXPECT_FALSE(json[1].contains("ms"));
+}
+
+TEST(BenchImplementations, NamesOfAllThatExist) {
+  const std::vector<std::string> names = implementationNames(mtl::createSystemDefaultDevice());
+  EXPECT_NE(std::ranges::find(names, "onednn"), names.end());
+  EXPECT_TRUE(std::ranges::is_sorted(names));
+}
 
 TEST(Bench, RowsHaveFloorFractionAndTheDocumentedJson) {
   const auto device = mtl::createSystemDefaultDevice();
@@ -92,13 +191,10 @@ TEST(Bench, RowsHaveFloorFractionAndTheDocumentedJson) {
   options.rowFinished = [&](const BenchRow&) { ++finished; };
   Bench bench(options);
 
-  const auto source = device->allocate(1000);
-  const auto destination = device->allocate(1000);
-  const Operands operands{.source = source->address(), .destination = destination->address()};
-  bench.plan({"Copy", Direction::Gradient, ImageFeatureChannelFormat::Float16, "500", 1}, {.bytes = 2000},
-             CopyPlan(), operands);
-  bench.plan({"Other", Direction::Forward, ImageFeatureChannelFormat::Float16, "500", 1}, {.bytes = 2000},
-             CopyPlan(), operands);
+  bench.kernel({"Copy", Direction::Gradient, ImageFeatureChannelFormat::Float16, "500", 1}, {.bytes = 2000},
+               [](const auto&) {});
+  bench.kernel({"Other", Direction::Forward, ImageFeatureChannelFormat::Float16, "500", 1}, {.bytes = 2000},
+               [](const auto&) {});
   bench.kernel({"CopyNothing", Direction::Forward, ImageFeatureChannelFormat::Float32, "1", 1},
                {.bytes = 8, .flops = 1e6}, [](const auto&) {});
   EXPECT_THROW(bench.kernel({"CopyUncounted", Direction::Forward, ImageFeatureChannelFormat::Float32, "1", 1},
@@ -120,7 +216,7 @@ TEST(Bench, RowsHaveFloorFractionAndTheDocumentedJson) {
   for (const char* field : {"name", "device", "threads", "copy_GBps", "matmul_GFLOPs"})
     EXPECT_TRUE(json[0].contains(field)) << field;
   for (const char* field : {"kernel", "direction", "format", "shape", "batch", "device", "ms", "spread",
-                            "bytes", "flops", "floor_ms", "fraction_of_floor"})
+                            "bytes", "flops", "floor_ms", "fraction_of_floor", "implementation"})
     EXPECT_TRUE(json[1].contains(field)) << field;
   EXPECT_EQ(json[1]["direction"], "gradient");
   EXPECT_EQ(json[1]["bytes"], 2000);

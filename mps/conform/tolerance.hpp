@@ -4,7 +4,7 @@
 
 #include "mps/core/types.hpp"
 
-/// The one place that says how far a kernel may be from its float64 reference (spec/00 D22).
+/// The one place that says how far a kernel may be from its float64 reference (docs/decisions.md, D22).
 ///
 /// Each number follows from the number of float32 roundings and the format of the store; no test has a
 /// tolerance of its own. With u = 2^-24, n roundings on the longest path, t transcendental functions on it
@@ -64,7 +64,7 @@ double reducedArithmeticBound(double magnitude);
 
 /// @name References against references, all in float64
 /// @{
-/// Largest relative error of a reference's gradient against central differences (spec/00 D21).
+/// Largest relative error of a reference's gradient against central differences (docs/decisions.md, D21).
 inline constexpr double kDerivativeTolerance = 1e-6;
 /// Central differences resolve a gradient down to this share of the largest one of its tensor; smaller ones
 /// are compared with an error relative to it.

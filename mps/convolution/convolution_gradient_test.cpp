@@ -488,7 +488,7 @@ TEST_F(ConvolutionGradient, TakesTheEdgeModesOfTheForwardKernel) {
   const auto state = forward(in_);
   gradient_->setSecondaryEdgeMode(ImageEdgeMode::Mirror);
   EXPECT_TRUE(names(errorOf([&] { gradient_->encode(commands(), pixel(1), in_, state); }),
-                    {"CNNConvolutionGradient", "secondaryEdgeMode", "2", "Zero or Clamp"}));
+                    {"CNNConvolutionGradient", "secondaryEdgeMode", "Mirror", "Zero or Clamp"}));
   gradient_->setSecondaryEdgeMode(ImageEdgeMode::Zero);
   EXPECT_EQ(backward(state), (Values{1, 10}));
 }

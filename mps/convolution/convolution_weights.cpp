@@ -50,7 +50,7 @@ std::vector<float> decode(const std::string& kernel, const CNNConvolutionDataSou
                           const CNNConvolutionDescriptor& descriptor) {
   if (source.weightsLayout() != CNNConvolutionWeightsLayout::OHWI)
     throw Error(kernel, "weightsLayout", std::to_string(static_cast<std::uint32_t>(source.weightsLayout())),
-                "OHWI, 0");
+                "OHWI");
   const auto bytes = source.weights();
   const std::size_t count = descriptor.weightCount();
   const std::size_t size = sizeInBytes(source.dataType());

@@ -174,8 +174,7 @@ void GradientKernelWithWeights::checkForward(const ForwardRecord& record,
 void GradientKernelWithWeights::checkCall(const GradientCall& call) const {
   if (call.edgeMode != ImageEdgeMode::Zero && call.edgeMode != ImageEdgeMode::Clamp &&
       !has(kernel().options(), KernelOptions::SkipAPIValidation))
-    throw Error(kernel().describe(), "secondaryEdgeMode", std::to_string(static_cast<int>(call.edgeMode)),
-                "Zero or Clamp");
+    throw Error(kernel().describe(), "secondaryEdgeMode", mps::name(call.edgeMode), "Zero or Clamp");
   const auto check = [&](const char* argument, std::int64_t found, std::size_t expected) {
     if (found != asSigned(expected))
       throw Error(kernel().describe(), argument, std::to_string(found) + " feature channels",

@@ -7,10 +7,10 @@
 
 namespace mps {
 
-/// A list that a method reads while it runs, like the classes of that name in LLVM and PyTorch: a vector, an array, a span,
-/// {a, b}, or one element alone. nullptr and {} are the empty list, where Apple's methods take nil.
+/// A list that a method reads while it runs, like the classes of that name in LLVM and PyTorch.
 ///
-/// It holds no elements: take it as a parameter, keep it nowhere.
+/// It is made of a vector, an array, a span, {a, b}, or one element alone. nullptr and {} are the empty list, where
+/// Apple's methods take nil. It holds no elements: take it as a parameter, keep it nowhere.
 template <class T>
 class ArrayRef : public std::span<const T> {
  public:

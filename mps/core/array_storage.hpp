@@ -32,8 +32,7 @@ struct ArrayExtent {
   std::size_t itemBytes = 0;  ///< of one, from its first to its last element
 };
 
-/// columns * size up to 16 bytes for floating types, to 4 elements for integers; one element stays alone
-/// (spec/05 section 2.3).
+/// columns * size up to 16 bytes for floating types, to 4 elements for integers; one element stays alone.
 /// @throws Error when that is more than memory can have, in the name of `owner`
 [[nodiscard]] std::size_t recommendedStride(const char* owner, std::size_t elements, DataType dataType);
 /// @throws Error for a type that has no whole bytes.
@@ -58,8 +57,8 @@ class ArrayStorage {
   ArrayStorage(const char* owner, const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                const ArrayExtent& extent);
 
-  /// A temporary one with reads left is a line in the command buffer's logs (spec/00 D15): here, or earlier, when that has
-  /// completed.
+  /// A temporary one with reads left is a line in the command buffer's logs (docs/decisions.md, D15): here, or
+  /// earlier, when that has completed.
   ~ArrayStorage();
   ArrayStorage(const ArrayStorage&) = delete;
   ArrayStorage& operator=(const ArrayStorage&) = delete;

@@ -12,7 +12,7 @@
 namespace mps {
 
 /// Where the parameters of a batch normalisation come from and how they are updated (protocol
-/// MPSCNNBatchNormalizationDataSource; spec/03 section 2.4). Derive from it, or use TrainableBatchNormalization.
+/// MPSCNNBatchNormalizationDataSource). Derive from it, or use TrainableBatchNormalization.
 ///
 /// The library calls load(), reads, copies, calls purge(), when a kernel is made and when it is reloaded. It may
 /// do so from any thread. What these throw reaches whoever makes or reloads the kernel. Running statistics are the data source's business: the library applies no momentum
@@ -42,9 +42,9 @@ class CNNBatchNormalizationDataSource : public SecureCoding {
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Woverloaded-virtual"
   /// @name Device-side updates
-  /// Called by NNGraph right after the gradient pass is encoded (style UpdateDeviceGPU), the statistics first:
-  /// encode work that reads the state and return a state with the new values; the kernel is reloaded from it.
-  /// null, the default: no update. Take one read off a temporary state each (optimiser encodes do).
+  /// NNGraph calls them right after it has encoded the gradient pass (style UpdateDeviceGPU), the statistics first.
+  /// Encode work that reads the state and return a state with the new values. The kernel is reloaded from it. null,
+  /// the default, means no update. Take one read off a temporary state each (optimiser encodes do).
   /// @{
   virtual std::shared_ptr<CNNNormalizationMeanAndVarianceState> updateMeanAndVariance(
       const std::shared_ptr<mtl::CommandBuffer>& /*commandBuffer*/,

@@ -25,7 +25,7 @@ struct BatchNormalizationParameters {
 }  // namespace detail
 
 /// Statistics, weights and weight gradients of one batch normalisation for one batch
-/// (MPSCNNBatchNormalizationState; spec/03 sections 1.5, 1.6 and 2.1). CNNBatchNormalization::resultState and
+/// (MPSCNNBatchNormalizationState). CNNBatchNormalization::resultState and
 /// temporaryResultState make it; one state serves the whole batch.
 ///
 /// The four kernels take it through these phases, in the order in which they are encoded:
@@ -77,17 +77,16 @@ class CNNBatchNormalizationState : public NNGradientState {
   /// gradient is encoded.
   [[nodiscard]] std::shared_ptr<mtl::Buffer> gradientForGamma();
   [[nodiscard]] std::shared_ptr<mtl::Buffer> gradientForBeta();
-  /// Extension (spec/00 D4): the loss's derivatives by mean and variance, -gamma r sum(g) and
+  /// Extension (docs/decisions.md, D4): the loss's derivatives by mean and variance, -gamma r sum(g) and
   /// -1/2 gamma r^2 sum(g h), with the names of CNNBatchNormalizationStatisticsGradient. Null likewise.
   [[nodiscard]] std::shared_ptr<Vector> gradientForMean();
   [[nodiscard]] std::shared_ptr<Vector> gradientForVariance();
 
-  /// @name Extension: one batch on several devices (spec/03 section 4.3)
-  /// Between the statistics and the first normalisation each device takes the merged statistics of all, between
-  /// the statistics gradient and the first gradient their summed gradients:
-  /// CNNBatchNormalizationStatistics::importStatistics and
-  /// CNNBatchNormalizationStatisticsGradient::importGradients. gradientForGamma() and gradientForBeta() stay
-  /// those of this device.
+  /// @name Extension: one batch on several devices
+  /// Between the statistics and the first normalisation each device takes the merged statistics of all
+  /// (CNNBatchNormalizationStatistics::importStatistics). Between the statistics gradient and the first gradient it
+  /// takes their summed gradients (CNNBatchNormalizationStatisticsGradient::importGradients). gradientForGamma() and
+  /// gradientForBeta() stay those of this device.
   /// @{
   /// float64, the mean of each channel, then the sums M2 of squared differences from it; with elementCount() n
   /// two devices merge to n = nA + nB, d = meanB - meanA, mean = meanA + d nB / n,

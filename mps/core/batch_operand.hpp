@@ -92,7 +92,7 @@ struct SourceImages {
   const char* property = "";
 };
 
-/// Selects the images of a call (spec/01 section 10.2): from SourceImages::first on in each source, from
+/// Selects the images of a call: from SourceImages::first on in each source, from
 /// clip.origin.z on in the destination; sets clip.size.depth to their number. In a batch each image stands
 /// for itself, so the z fields must be those of a single image. @throws Error when the stacks are too short.
 void selectImages(const Kernel& kernel, std::span<const SourceImages> sources, BatchOperand& destination,

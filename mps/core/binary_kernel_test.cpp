@@ -6,7 +6,7 @@
 
 #include "mps/core/test_kernels.hpp"
 
-/// Kernels with two sources: spec/01 section 13.
+/// Kernels with two sources.
 namespace mps::binary_kernel_test {
 namespace {
 
@@ -204,7 +204,7 @@ TEST_F(BinaryKernel, StridesOfThePrimarySourceSizeTheDestinationAndEachSourceGet
   join_->setPrimaryStrideInPixelsY(3);
   join_->setPrimaryOffset({0, 0, 4});
   EXPECT_EQ(join_->destinationImageDescriptor(sources), sizeOf(8, 3, 2));
-  // -trunc((extra + 1) / 2), extra = (destination - 1) stride + 1 - source (spec/01 section 11.4).
+  // -trunc((extra + 1) / 2), extra = (destination - 1) stride + 1 - source.
   EXPECT_EQ(join_->primaryOffset(), (Offset{0, 0, 4})) << "extra 0, 0; z is the caller's";
   EXPECT_EQ(join_->secondaryOffset(), (Offset{-1, 2, 0})) << "extra 2, -6";
   join_->setDestinationFeatureChannelOffset(4);

@@ -87,7 +87,8 @@ struct PreparedCall {
   std::size_t savedBytes = 0;  ///< of all images together, forward calls only
   std::array<Parameter, 8> parameters;
   std::array<double, 8> scalars{};
-  bool readsSource = true;  ///< false: only its size counts, no memory is taken for it (spec/00 D10)
+  bool readsSource =
+      true;  ///< false: only its size counts, no memory is taken for it (docs/decisions.md, D10)
   bool readsGradient = true;
   std::size_t sourceIndex = 0;  ///< of kernels with any number of sources: which one CallOperands::source is
   bool sourceIsSecondary = false;  ///< the plan takes the source image as Operands::secondary

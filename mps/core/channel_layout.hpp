@@ -104,8 +104,8 @@ class ChannelLayout {
 void loadShifts(const ChannelLayout& layout, const TensorShape& shape, const std::byte* memory,
                 std::int64_t chunk, float* shifts, std::int64_t origin = 0);
 
-/// Whether sums in float64 of such values, of their squares and of their products are as good as exact, so that a
-/// shift can follow: float16 has 11 digits, and what does not fit into 53 beside others is nothing beside their spread.
+/// Whether float64 sums of such values, of their squares and of their products are as good as exact. A shift can then
+/// follow the sums. float16 has 11 binary digits, float64 has 53: what is lost is nothing beside the spread of the values.
 inline bool shiftsSums(const TensorShape& shape) {
   return shape.format == ImageFeatureChannelFormat::Float16;
 }

@@ -108,10 +108,10 @@ struct KnownFormats {
 };
 /// Calls body(formats) for runs of which so many are float16.
 template <class Body>
-HWY_INLINE void withFormats(std::size_t halves, std::size_t runs, Body&& body) {
-  if (halves == runs)
+HWY_INLINE void withFormats(std::size_t float16Count, std::size_t runs, Body&& body) {
+  if (float16Count == runs)
     body(KnownFormats<true>());
-  else if (halves == 0)
+  else if (float16Count == 0)
     body(KnownFormats<false>());
   else
     body(AnyFormats());

@@ -54,13 +54,13 @@ static __device__ __noinline__ double shiftOf(SourceView source, std::int64_t im
 /// Whether all numbers that it was shown are finite.
 struct FiniteWatch {
   float sum = 0;
-  __half2 halves{};
+  __half2 seen{};
 
   __device__ void see(float value) { sum = fmaf(value, 0.0F, sum); }
   __device__ void seeHalves(std::uint32_t bits) {
     __half2 both;
     memcpy(&both, &bits, sizeof both);
-    halves = __hfma2(both, __half2{}, halves);
+    seen = __hfma2(both, __half2{}, seen);
   }
   __device__ void seeHalves(const uint4& pack) {
     seeHalves(pack.x);
@@ -69,7 +69,7 @@ struct FiniteWatch {
     seeHalves(pack.w);
   }
   [[nodiscard]] __device__ bool allFinite() const {
-    const float2 both = __half22float2(halves);
+    const float2 both = __half22float2(seen);
     return sum + both.x + both.y == 0.0F;
   }
 };
@@ -215,7 +215,7 @@ __device__ Values watchedGradients(const Function& function, const Fetched& fetc
 
 /// sum g and sum g (x - mean) of this thread's pixels, into `first` and `second`, which are 0.
 /// @tparam byImage of each image @tparam moves as addFast has it
-/// @param function its gradientsOf(dy, x) are g; or SameGradient. If it knowsFinite, for halves watchNumbers() shows a watch
+/// @param function its gradientsOf(dy, x) are g; or SameGradient. If it knowsFinite, for float16 watchNumbers() shows a watch
 /// its numbers, and gradientsOfFinite() does what gradientsOf() does where all that the watch saw is finite.
 /// @param visit visit(place, g) of each pack of a function's, of some twice, at last with what is right
 template <class Access, bool byImage, bool moves, class Function, class Visit = IgnoredGradients>

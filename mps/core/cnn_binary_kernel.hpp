@@ -15,7 +15,8 @@ namespace detail {
 class BatchOperand;
 struct PreparedCall;
 
-/// A property that knows whether the user set it (spec/00 D7): unset ones are taken from the gradient state.
+/// A property that knows whether the user set it (docs/decisions.md, D7): unset ones are taken from the gradient
+/// state.
 template <class T>
 class Settable {
  public:
@@ -65,7 +66,7 @@ struct SourceProperties {
 
 }  // namespace detail
 
-/// Base of the kernels with two sources, primary and secondary (MPSCNNBinaryKernel; spec/01 section 13).
+/// Base of the kernels with two sources, primary and secondary (MPSCNNBinaryKernel).
 ///
 /// The encodes are those of CNNKernel with two sources. Size and offsets come from the padding policy on the
 /// primary image; each source gets its own offset against the common destination.

@@ -17,25 +17,26 @@ struct ForwardRecord;
 struct GradientCall;
 }  // namespace detail
 
-/// Base of the gradient kernels: from dL/d(result) to dL/d(source) of a forward kernel (MPSCNNGradientKernel;
-/// spec/01 section 15).
+/// Base of the gradient kernels: from dL/d(result) to dL/d(source) of a forward kernel (MPSCNNGradientKernel).
 ///
 /// The source gradient is the primary image, the forward source image the secondary one (the softmax
-/// gradients take the forward result instead). The gradient state says what the forward kernel did. The
-/// encodes that return the destination configure themselves from the state and write every pixel of it; those
-/// with a given destination take each property that the user has not set from the state (spec/00 D7), and of what clipRect
-/// leaves destination pixel (x, y) is the gradient of source pixel (x, y).
-/// Destination gradients are overwritten: from destinationFeatureChannelOffset on either the channels of the whole
-/// forward source, where the destination ends with them (those that the forward pass did not read are 0), or else those
-/// alone that it read. The others stay as they are. Each encode takes one read off source gradient, source image and
-/// state, where temporary.
+/// gradients take the forward result instead). The gradient state says what the forward kernel did. Each encode
+/// takes one read off source gradient, source image and state, where temporary.
+///
+/// The encodes that return the destination configure themselves from the state and write every pixel of it. Those
+/// with a given destination take each property that the user has not set from the state (docs/decisions.md, D7).
+/// Within the clip rectangle destination pixel (x, y) is the gradient of source pixel (x, y).
+///
+/// Gradients overwrite the destination from destinationFeatureChannelOffset on. Where the destination ends with the
+/// channels of the whole forward source, all of these are written, and those that the forward pass did not read are 0.
+/// Else only the channels that it read are written. The others stay as they are.
 ///
 /// All throw Error before anything is recorded: a state of a foreign kernel, an image whose size does not
 /// belong to the forward call, or what CNNKernel refuses.
 class CNNGradientKernel : public CNNBinaryKernel {
  public:
   /// Added to primaryOffset * stride: position in the gradient with zeros between its pixels. 0. Kernels
-  /// without a window throw when it is not 0 (spec/00 D8).
+  /// without a window throw when it is not 0 (docs/decisions.md, D8).
   [[nodiscard]] std::int64_t kernelOffsetX() const { return kernelOffsetX_.get(); }
   [[nodiscard]] std::int64_t kernelOffsetY() const { return kernelOffsetY_.get(); }
   void setKernelOffsetX(std::int64_t offset) { kernelOffsetX_.set(offset); }

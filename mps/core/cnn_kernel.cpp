@@ -44,8 +44,7 @@ ForwardCall CNNKernel::resolveCall(BatchOperand& source, BatchOperand& destinati
     if (sourceChannelAlignment() > 1)
       detail::checkChannelOffset(*this, "sourceFeatureChannelOffset", sourceFeatureChannelOffset_);
     detail::checkChannelOffset(*this, "destinationFeatureChannelOffset", destinationFeatureChannelOffset());
-    if (!takesEdgeMode(edgeMode_))
-      throw Error(describe(), "edgeMode", std::to_string(static_cast<int>(edgeMode_)), "Zero or Clamp");
+    if (!takesEdgeMode(edgeMode_)) throw Error(describe(), "edgeMode", mps::name(edgeMode_), "Zero or Clamp");
     if (sourceFeatureChannelOffset_ >= static_cast<std::size_t>(from.channels) ||
         sourceFeatureChannelMaxCount_ == 0)
       throw Error(describe(), "sourceFeatureChannelOffset", std::to_string(sourceFeatureChannelOffset_),
@@ -220,7 +219,7 @@ void CNNKernel::encodeInto(const std::shared_ptr<mtl::CommandBuffer>& commandBuf
 ImageDescriptor CNNKernel::destinationOf(const ImageDescriptor& source, std::size_t width,
                                          std::size_t height) const {
   ImageDescriptor destination(source.channelFormat(), width, height, 1, source.numberOfImages());
-  // unorm images are sources only (spec/00 D16)
+  // unorm images are sources only (docs/decisions.md, D16)
   if (source.channelFormat() == ImageFeatureChannelFormat::Unorm8 ||
       source.channelFormat() == ImageFeatureChannelFormat::Unorm16)
     destination.setChannelFormat(ImageFeatureChannelFormat::Float32);

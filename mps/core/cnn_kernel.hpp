@@ -17,7 +17,7 @@ struct PreparedCall;
 struct TensorShape;
 }  // namespace detail
 
-/// Base of the kernels with one source and one destination (MPSCNNKernel; spec/01 sections 10 and 12).
+/// Base of the kernels with one source and one destination (MPSCNNKernel).
 ///
 /// Window of destination pixel (x, y), counted from clipRect.origin, one axis:
 ///
@@ -87,8 +87,8 @@ class CNNKernel : public detail::ImageKernel {
                          bool destinationStatesAreTemporary);
   /// @}
 
-  /// Size and format of the destination by the padding policy; sets `offset`. The order is spec/01
-  /// section 11.7: built-in rule, the class, each source state, the policy's own hook.
+  /// Size and format of the destination by the padding policy; sets `offset`. The order is
+  /// that of the documents: built-in rule, the class, each source state, the policy's own hook.
   /// @param sourceImages exactly one
   /// @throws Error when no window fits.
   ImageDescriptor destinationImageDescriptor(ArrayRef<std::shared_ptr<Image>> sourceImages,

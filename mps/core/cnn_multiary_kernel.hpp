@@ -9,7 +9,7 @@
 
 namespace mps {
 
-/// Base of the kernels with n sources and one destination (MPSCNNMultiaryKernel; spec/01 section 14).
+/// Base of the kernels with n sources and one destination (MPSCNNMultiaryKernel).
 ///
 /// Properties of source i are read and set with an index from 0 to sourceCount() - 1; another index throws
 /// Error. The destination is sized by the padding policy on source 0; each source gets its own offset against

@@ -21,7 +21,7 @@ namespace detail {
 class CodedData;
 }
 
-/// What objects are written to and read from, key by key (NSCoder; spec/00 D1).
+/// What objects are written to and read from, key by key (NSCoder; docs/decisions.md, D1).
 ///
 /// An object is a map of its class's name, the version of its properties and the properties. All of them are always
 /// there: a missing key, one that nobody asks for, a value of another type or out of range, another class or another
@@ -246,7 +246,7 @@ class KeyedArchiver : public Coder {
   [[nodiscard]] std::vector<std::byte> encodedData() const;
 };
 
-/// Reads what KeyedArchiver has written (MPSKeyedUnarchiver, NSKeyedUnarchiver; spec/01 section 3.3).
+/// Reads what KeyedArchiver has written (MPSKeyedUnarchiver, NSKeyedUnarchiver).
 ///
 ///     mps::KeyedUnarchiver unarchiver(bytes, device);
 ///     const auto kernel = mps::CNNPoolingMax::decode(unarchiver);

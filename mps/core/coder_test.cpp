@@ -23,7 +23,7 @@
 #include "mps/core/test_images.hpp"
 #include "mps/core/vector.hpp"
 
-/// The coder by itself: spec/00 D1. Kernels are tested in mps/graph, which knows them all.
+/// The coder by itself: docs/decisions.md, D1. Kernels are tested in mps/graph, which knows them all.
 namespace mps::coder_test {
 namespace {
 
@@ -403,7 +403,7 @@ TEST(Coder, LossScaleOnAnotherDevice) {
   EXPECT_EQ(found->options().growthInterval, 5U);
 }
 
-/// spec/00 D1: the device that is named comes before that of the coder, and that one before the system's.
+/// docs/decisions.md, D1: the device that is named comes before that of the coder, and that one before the system's.
 TEST(Coder, D1ADeviceProviderNamesTheDevice) {
   KeyedArchiver archiver;
   LossScale::create(mtl::newCPUDevice(1))->encode(archiver);

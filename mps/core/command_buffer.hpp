@@ -14,7 +14,7 @@ class CommandQueue;
 
 namespace mps {
 
-/// Decides on the device whether work runs (MPSPredicate; spec/01 section 17.1): a uint32 in a buffer, read
+/// Decides on the device whether work runs (MPSPredicate): a uint32 in a buffer, read
 /// when the work is due. 0 skips it and leaves destinations as they were; read counts fall all the same. Sums of
 /// gradients that several encodes add to begin at 0 all the same. Statistics of a batch normalisation that lack a
 /// skipped part fail what reads them, because the host has counted its elements.
@@ -35,7 +35,7 @@ class Predicate {
   std::size_t offset_;
 };
 
-/// A command buffer that can be committed piece by piece (MPSCommandBuffer; spec/01 section 17.3).
+/// A command buffer that can be committed piece by piece (MPSCommandBuffer).
 ///
 /// It wraps a root command buffer. commitAndContinue() commits the root and goes on with a new one of the
 /// same queue; temporary images and states that were made since the wrapping stay usable. Handlers added so

@@ -13,7 +13,7 @@
 #include "mtl/buffer.hpp"
 #include "mtl/memory.hpp"
 
-/// Command buffers that are committed in pieces: spec/01 sections 17.3 and 21.
+/// Command buffers that are committed in pieces.
 namespace mps::command_buffer_test {
 namespace {
 
@@ -61,7 +61,7 @@ TEST_F(CommandBufferTest, AWrapperAndTheBufferInItAreOneBuffer) {
   EXPECT_EQ(valuesOf(*source_), scaled(in_, 4));
 }
 
-/// spec/01 section 18: the user's encoder must have ended.
+/// The user's encoder must have ended.
 TEST_F(CommandBufferTest, KernelsAndCommitsWaitForTheEndOfAnEncoder) {
   const auto blit = buffer_->blitCommandEncoder();
   EXPECT_TRUE(names(errorOf([&] { scale_->encode(buffer_, source_, result_); }), {"endEncoding"}));

@@ -12,8 +12,8 @@
 
 namespace mps {
 
-/// Where a convolution's weights come from and how they are updated (protocol MPSCNNConvolutionDataSource;
-/// spec/02 section 2.5). Derive from it, or use TrainableConvolution.
+/// Where a convolution's weights come from and how they are updated (protocol MPSCNNConvolutionDataSource). Derive
+/// from it, or use TrainableConvolution.
 ///
 /// The library calls load(), reads, copies, calls purge(), when a kernel is made and when it is reloaded. It
 /// may do so from any thread. What these throw reaches whoever makes or reloads the kernel.
@@ -54,11 +54,12 @@ class CNNConvolutionDataSource : public SecureCoding {
   // A class that overrides one form of update means to hide the other one: GCC need not warn of it.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Woverloaded-virtual"
-  /// Device-side update, called by NNGraph right after the gradient pass is encoded (style UpdateDeviceGPU):
-  /// encode an optimiser that reads gradientState (+dL/dW) and sourceState (the weights in use, and biases where the layer
-  /// has any) and return the state with the new weights; forward and gradient kernel are reloaded from it. null: no update.
-  /// Optimiser encodes take the reads off temporary states; count them yourself otherwise. It cannot commit the command
-  /// buffer, whose commit throws until the graph's encode has returned. The default returns null.
+  /// Update on the device. NNGraph calls it right after it has encoded the gradient pass (style UpdateDeviceGPU).
+  ///
+  /// Encode an optimiser that reads gradientState (+dL/dW) and sourceState (the weights in use, and biases where the
+  /// layer has any), and return the state with the new weights. Forward and gradient kernel are reloaded from it. null,
+  /// the default, means no update. Optimiser encodes take the reads off temporary states; count them yourself
+  /// otherwise. The command buffer cannot be committed here: that throws until the graph's encode has returned.
   virtual std::shared_ptr<CNNConvolutionWeightsAndBiasesState> update(
       const std::shared_ptr<mtl::CommandBuffer>& /*commandBuffer*/,
       const std::shared_ptr<CNNConvolutionGradientState>& /*gradientState*/,

@@ -30,7 +30,7 @@ constexpr bool has(CNNConvolutionGradientOption options, CNNConvolutionGradientO
   return (static_cast<std::uint64_t>(options) & static_cast<std::uint64_t>(option)) != 0;
 }
 
-/// Shape of a convolution (MPSCNNConvolutionDescriptor; spec/02 section 2.2). A value; kernels read it when
+/// Shape of a convolution (MPSCNNConvolutionDescriptor). A value; kernels read it when
 /// they are made. All numbers are 1 ... 2^31 - 1; setters throw Error for others.
 class CNNConvolutionDescriptor {
  public:
@@ -133,9 +133,8 @@ class CNNConvolutionDescriptor {
   std::shared_ptr<const Folding> folding_;
 };
 
-/// One filter per input channel, no mixing of channels (MPSCNNDepthWiseConvolutionDescriptor; spec/02 section
-/// 2.4). channelMultiplier = outputFeatureChannels / inputFeatureChannels; weights are [out][kernel
-/// row][column].
+/// One filter per input channel, no mixing of channels (MPSCNNDepthWiseConvolutionDescriptor). channelMultiplier =
+/// outputFeatureChannels / inputFeatureChannels; weights are [out][kernel row][column].
 class CNNDepthWiseConvolutionDescriptor : public CNNConvolutionDescriptor {
  public:
   /// @throws Error when inputFeatureChannels does not divide outputFeatureChannels.
@@ -154,7 +153,7 @@ class CNNDepthWiseConvolutionDescriptor : public CNNConvolutionDescriptor {
   using CNNConvolutionDescriptor::CNNConvolutionDescriptor;
 };
 
-/// A convolution whose result is spread over more pixels (MPSCNNSubPixelConvolutionDescriptor; spec/02 section 2.3).
+/// A convolution whose result is spread over more pixels (MPSCNNSubPixelConvolutionDescriptor).
 /// With r = subPixelScaleFactor and C = outputFeatureChannels / r^2, each pixel of the result becomes r x r pixels of C
 /// channels:
 ///

@@ -11,9 +11,8 @@ namespace mps {
 class CNNConvolution;
 class CNNConvolutionTranspose;
 
-/// Weights and biases on the device, for update, reload and export (MPSCNNConvolutionWeightsAndBiasesState;
-/// spec/02 section 2.7.3). Weights: float32, [out][kernel row][kernel column][in / groups]; biases: float32,
-/// one per output channel.
+/// Weights and biases on the device, for update, reload and export (MPSCNNConvolutionWeightsAndBiasesState).
+/// Weights: float32, [out][kernel row][kernel column][in / groups]; biases: float32, one per output channel.
 class CNNConvolutionWeightsAndBiasesState : public State {
  public:
   /// Around buffers of exactly the right size. @param biases may be null: no biases (a reload takes zeros)
@@ -62,7 +61,7 @@ class CNNConvolutionWeightsAndBiasesState : public State {
 };
 
 /// Record of a convolution's forward pass and the gradients of its weights and biases
-/// (MPSCNNConvolutionGradientState; spec/02 section 2.7.1).
+/// (MPSCNNConvolutionGradientState).
 ///
 /// One state serves a whole batch. The gradients are sums over all images and positions, never divided; the
 /// first gradient encode sets them, later ones with the same state add (sub-batches). Make a new state for
@@ -107,7 +106,7 @@ class CNNConvolutionGradientState : public NNGradientState {
 using CNNConvolutionGradientStateBatch = StateBatch;
 
 /// Record of a transposed convolution's forward pass and the gradients of its own weights and biases
-/// (MPSCNNConvolutionTransposeGradientState; spec/02 section 2.7.2). One serves a whole batch, as its parent does.
+/// (MPSCNNConvolutionTransposeGradientState). One serves a whole batch, as its parent does.
 /// convolution() is the convolution that the transposed one undoes, where it was told.
 class CNNConvolutionTransposeGradientState : public CNNConvolutionGradientState {
  public:

@@ -62,7 +62,7 @@ struct InPacks {
     const unsigned bits = sizeof(T) == sizeof(float) ? __float_as_uint(value) : toHalves(value, value);
     return {bits, bits, bits, bits};
   }
-  /// @param fetched by value: of a reference to memory the four words of halves would be read one by one
+  /// @param fetched by value: of a reference to memory the four words of float16 would be read one by one
   __device__ static Values valuesOf(Fetched fetched) {
     return lanesOf(fetched, static_cast<const T*>(nullptr));
   }

@@ -3,7 +3,7 @@
 #include "mps/core/test_kernels.hpp"
 #include "mtl/memory.hpp"
 
-/// encodingStorageSize and batchEncodingStorageSize (spec/01 section 16.4).
+/// encodingStorageSize and batchEncodingStorageSize.
 namespace mps::testing::encoding_storage_test {
 namespace {
 

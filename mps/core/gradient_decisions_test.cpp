@@ -6,7 +6,7 @@
 #include "mtl/buffer.hpp"
 #include "mtl/memory.hpp"
 
-/// The decisions of spec/00 about gradient kernels and states.
+/// The decisions (docs/decisions.md) about gradient kernels and states.
 namespace mps::gradient_decisions_test {
 namespace {
 

@@ -4,7 +4,7 @@
 #include "mps/core/test_kernels.hpp"
 #include "mtl/memory.hpp"
 
-/// Gradient kernels: spec/01 sections 9 and 15.
+/// Gradient kernels.
 namespace mps::gradient_kernel_test {
 namespace {
 
@@ -112,7 +112,7 @@ TEST_F(GradientKernel, ChannelsThatTheForwardPassDidNotReadGetZero) {
       << "the gradient of the produced channels alone";
 }
 
-/// spec/01 section 10.2: channels beside those that are written stay as they are.
+/// Channels beside those that are written stay as they are.
 TEST_F(GradientKernel, GradientsLieSideBySideInAWiderDestination) {
   const auto source = image(sizeOf(2, 1, 4), counted(8));
   const auto state = forward(source, image(sizeOf(2, 1, 4)));
@@ -130,7 +130,7 @@ TEST_F(GradientKernel, GradientsLieSideBySideInAWiderDestination) {
   EXPECT_EQ(valuesOf(*result), expected);
 }
 
-/// spec/01 Q24: produced + offset.
+/// Produced + offset.
 TEST_F(GradientKernel, AReturnedGradientBeginsAtTheChannelOffset) {
   scale_->setSourceFeatureChannelOffset(4);
   scale_->setSourceFeatureChannelMaxCount(2);
@@ -306,7 +306,7 @@ TEST_F(GradientKernel, InheritedEncodesWithoutAStateUseThePropertiesAsTheyAre) {
   EXPECT_EQ(valuesOf(*result), (Values{0, 0, 10, 100, 1000}));
 }
 
-/// spec/01 section 15.1: what the base class has serves gradients of every class.
+/// What the base class has serves gradients of every class.
 TEST_F(GradientKernel, WorksThroughItsBaseClass) {
   const std::shared_ptr<CNNGradientKernel> kernel = gradient_;
   EXPECT_EQ(kernel->kernelOffsetX(), 0);

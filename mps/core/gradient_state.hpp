@@ -25,8 +25,8 @@ class ImageSizeEncodingState {
 
 namespace detail {
 
-/// What one forward encode leaves for its gradient: the kernel's properties at that moment (spec/00 D9) and
-/// the fields that make the gradient cheaper (spec/00 D14). Shared by the states of a batch.
+/// What one forward encode leaves for its gradient: the kernel's properties at that moment (docs/decisions.md, D9)
+/// and the fields that make the gradient cheaper (docs/decisions.md, D14). Shared by the states of a batch.
 struct ForwardRecord {
   std::string kernelClass;
   Offset offset;
@@ -49,8 +49,8 @@ struct ForwardRecord {
   /// Saved fields, dense over the images of the call; null when there are none.
   std::shared_ptr<mtl::Memory> saved;
   std::size_t savedBytesPerImage = 0;
-  /// Where the images of the call begin: saved fields serve a gradient of exactly these images (spec/00 D11,
-  /// D14).
+  /// Where the images of the call begin: saved fields serve a gradient of exactly these images (docs/decisions.md,
+  /// D11, D14).
   struct Place {
     std::weak_ptr<ImageStorage> storage;
     std::size_t byteOffset = 0;
@@ -90,7 +90,7 @@ BatchRecord recordOf(const std::string& kernel, const StateBatch& states);
 
 }  // namespace detail
 
-/// Record of one unary forward encode, read by the gradient kernel (MPSNNGradientState; spec/01 section 9).
+/// Record of one unary forward encode, read by the gradient kernel (MPSNNGradientState).
 ///
 /// A state belongs to one forward pass. It has no resources and is therefore never temporary; it keeps what
 /// the kernel's properties were when it encoded, so changing the kernel afterwards does not change the

@@ -8,15 +8,15 @@
 #error "include mps/core/highway_targets.hpp before Highway's headers"
 #endif
 
-/// What Highway 1.0.3 knows of them, and the bits of those that later versions have beyond AVX3_DL (AVX3_ZEN4,
-/// AVX3_SPR, AVX10_2) and NEON (NEON_BF16, bit 26): with them left out, every version runs the code that is written for
-/// AVX3 and NEON.
+/// Instruction sets that are left out, so that every version of Highway runs the code that is written for AVX3 and NEON.
+/// They are what Highway 1.0.3 knows beyond these, and the bits of what later versions have: AVX3_ZEN4, AVX3_SPR and
+/// AVX10_2 beyond AVX3_DL, NEON_BF16 (bit 26) beyond NEON.
 #define UNMETAL_OTHER_TARGETS \
   (0x7F | 1LL << 26 | HWY_SSSE3 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
 
-/// Sanitized builds leave SSE4 and AVX-512 out, too, and on x86 the fallback (cmake/targets.cmake): a sanitizer
-/// multiplies the time that each set compiles, and sees the loads and stores of AVX2 (plain accesses to the compiler)
-/// but not AVX-512's masked ones (builtins).
+/// Sanitized builds leave SSE4 and AVX-512 out, too, and on x86 the fallback (cmake/targets.cmake). A sanitizer
+/// multiplies the time that each set compiles. It sees the loads and stores of AVX2, which are plain accesses to the
+/// compiler, but not AVX-512's masked ones, which are builtins.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define HWY_DISABLED_TARGETS (UNMETAL_OTHER_TARGETS | HWY_SSE4 | HWY_AVX3)
 #else

@@ -54,7 +54,7 @@ enum class PurgeableState : std::uint64_t {
 };
 
 /// A picture or activation of width x height pixels with any number of feature channels; optionally several
-/// of them stacked (MPSImage; spec/01 sections 4 and 6).
+/// of them stacked (MPSImage).
 ///
 /// Values are stored [image][y][x][channel] without gaps. Memory is taken at first use; an image that was never written
 /// (or only by what did not run) reads as zeros. All properties but the label are fixed. Reading properties is thread safe.
@@ -78,11 +78,13 @@ class Image : public std::enable_shared_from_this<Image> {
   static std::shared_ptr<Image> create(const std::shared_ptr<mtl::Buffer>& buffer, std::size_t byteOffset,
                                        const ImageDescriptor& descriptor, const ImageStrides& strides = {});
 
-  /// A view of slices [firstSlice, firstSlice + sliceCount) of Metal's texture of an image, ceil(C / 4) slices of 4
-  /// channels for each of its images: sliceCount / ceil(featureChannels / 4) images. A channel range
+  /// A view of slices [firstSlice, firstSlice + sliceCount) of Metal's texture of an image, which has ceil(C / 4) slices
+  /// of 4 channels for each of its images. The view has sliceCount / ceil(featureChannels / 4) images. A channel range
   /// (subImageWithFeatureChannelRange) and batchRepresentation say the same more simply.
-  /// @throws Error for slices that the parent lacks or that make no whole number of images, and for another range than
-  /// some channels of one image or the first featureChannels of several: values lie by pixels, not by slices.
+  ///
+  /// Values lie by pixels, not by slices. So the slices must be some channels of one image, or the first
+  /// featureChannels of several.
+  /// @throws Error for other slices, and for those that the parent lacks or that make no whole number of images
   static std::shared_ptr<Image> create(const std::shared_ptr<Image>& parentImage, std::size_t firstSlice,
                                        std::size_t sliceCount, std::size_t featureChannels);
 
@@ -221,7 +223,7 @@ class Image : public std::enable_shared_from_this<Image> {
 };
 
 /// Scratch image of one command buffer; its memory serves the next one as soon as readCount is 0
-/// (MPSTemporaryImage; spec/01 sections 4.3 and 8).
+/// (MPSTemporaryImage).
 ///
 /// Each encode call that reads it takes 1 off readCount, at encode time. Its content starts undefined, and
 /// the host cannot read or write it. It is accepted wherever an Image is, on its own command buffer.

@@ -11,7 +11,7 @@ namespace mps {
 
 class Kernel;
 
-/// Makes the destination images of kernels (protocol MPSImageAllocator; spec/01 section 5.1).
+/// Makes the destination images of kernels (protocol MPSImageAllocator).
 ///
 /// Derive from it to control where results live. The descriptor is the final output of the padding policy. Kernels with
 /// an allocator of your own can be coded when it overrides what SecureCoding asks for.

@@ -15,7 +15,7 @@
 
 namespace mps {
 
-/// Images of one size and format that are processed together (MPSImageBatch; spec/01 section 5.2).
+/// Images of one size and format that are processed together (MPSImageBatch).
 ///
 /// A batch that the library makes is one block of memory; its Image objects come into being when somebody
 /// asks for one. A batch put together from loose images works too and costs a copy where the images are not

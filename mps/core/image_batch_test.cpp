@@ -84,15 +84,15 @@ TEST_F(ImageBatchTest, ElementsMustHaveTheSizeOfAChannelAsThoseOfAnImage) {
   const auto loose = [&] { return ImageBatch{Image::create(device_, half), Image::create(device_, half)}; };
   for (const ImageBatch& batch : {ImageBatch::create(device_, half, 2), loose()}) {
     Values floats(8);
-    std::vector<std::uint16_t> halves(8);
+    std::vector<std::uint16_t> float16Values(8);
     for (const std::string& error : {errorOf([&] { batch.writeBytes(std::span(floats), pixelsFirst); }),
                                      errorOf([&] { batch.readBytes(std::span(floats), pixelsFirst); })})
       EXPECT_EQ(error, "ImageBatch: element size is 4 bytes, expected 2, the size of a float16 channel");
     const std::string ofImage = errorOf([&] { batch[0]->writeBytes(std::span(floats), pixelsFirst); });
     EXPECT_EQ(ofImage, "Image: element size is 4 bytes, expected 2, the size of a float16 channel");
-    EXPECT_EQ(errorOf([&] { batch.writeBytes(std::span(halves), pixelsFirst); }), "");
-    EXPECT_EQ(errorOf([&] { batch.readBytes(std::span(halves), pixelsFirst); }), "");
-    EXPECT_EQ(errorOf([&] { batch.writeBytes(std::as_bytes(std::span(halves)), pixelsFirst); }), "");
+    EXPECT_EQ(errorOf([&] { batch.writeBytes(std::span(float16Values), pixelsFirst); }), "");
+    EXPECT_EQ(errorOf([&] { batch.readBytes(std::span(float16Values), pixelsFirst); }), "");
+    EXPECT_EQ(errorOf([&] { batch.writeBytes(std::as_bytes(std::span(float16Values)), pixelsFirst); }), "");
   }
   EXPECT_EQ(errorOf([] { ImageBatch().writeBytes(std::span<const float>(), pixelsFirst); }), "");
 }

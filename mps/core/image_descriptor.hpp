@@ -10,7 +10,7 @@ namespace mps {
 
 class Coder;
 
-/// Metal's names of the twelve pixel formats that images are made of (spec/01 section 2.4).
+/// Metal's names of the twelve pixel formats that images are made of.
 enum class PixelFormat : std::uint64_t {
   Invalid = 0,
   R8Unorm = 10,
@@ -27,13 +27,13 @@ enum class PixelFormat : std::uint64_t {
   RGBA32Float = 125,
 };
 
-/// What Metal would keep an image in (spec/01 section 4.2); its numbers.
+/// What Metal would keep an image in; its numbers.
 enum class TextureType : std::uint64_t { Type1D = 0, Type2D = 2, Type2DArray = 3 };
 
 /// What a texture may be used for; bits as in Metal. Kept for ported code, without effect here.
 enum class TextureUsage : std::uint64_t { Unknown = 0, ShaderRead = 1, ShaderWrite = 2, ShaderReadWrite = 3 };
 
-/// Size and format of an image (MPSImageDescriptor; spec/01 section 4.1). A value: copies are independent.
+/// Size and format of an image (MPSImageDescriptor). A value: copies are independent.
 class ImageDescriptor {
  public:
   /// 1 x 1 x 1, one image, format None.

@@ -32,10 +32,11 @@ class ImageNormalizationDataSource : public SecureCoding {
   // A class that overrides one form of updateGammaAndBeta means to hide the other one: GCC need not warn of it.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Woverloaded-virtual"
-  /// Device-side update, called by NNGraph right after the gradient pass is encoded (style UpdateDeviceGPU):
-  /// encode work that sums the gradients over the batch (the optimisers' encodes with a batch of states do) and
-  /// return a state with the new values; the kernel is reloaded from it. null, the default: no update. Take one
-  /// read off each temporary state (those encodes do).
+  /// Update on the device. NNGraph calls it right after it has encoded the gradient pass (style UpdateDeviceGPU).
+  ///
+  /// Encode work that sums the gradients over the batch, and return a state with the new values. The kernel is
+  /// reloaded from it. null, the default, means no update. The optimisers' encodes with a batch of states sum, and take
+  /// one read off each temporary state; other work must do both itself.
   virtual std::shared_ptr<CNNNormalizationGammaAndBetaState> updateGammaAndBeta(
       const std::shared_ptr<mtl::CommandBuffer>& /*commandBuffer*/, const StateBatch& /*gradientStates*/) {
     return nullptr;
@@ -59,7 +60,7 @@ class ImageNormalizationDataSource : public SecureCoding {
 }  // namespace detail
 
 /// Where the parameters of an instance normalisation come from and how they are updated (protocol
-/// MPSCNNInstanceNormalizationDataSource; spec/03 section 6.3). Derive from it, or use
+/// MPSCNNInstanceNormalizationDataSource). Derive from it, or use
 /// TrainableInstanceNormalization. The library calls load(), reads, copies, calls purge(), when a kernel is made and
 /// when it is reloaded. It may do so from any thread. What these throw reaches whoever makes or reloads the kernel.
 class CNNInstanceNormalizationDataSource : public detail::ImageNormalizationDataSource {
@@ -77,7 +78,7 @@ class CNNInstanceNormalizationDataSource : public detail::ImageNormalizationData
 };
 
 /// Where the parameters of a group normalisation come from and how they are updated (protocol
-/// MPSCNNGroupNormalizationDataSource; spec/03 section 7.3). Derive from it, or use TrainableGroupNormalization.
+/// MPSCNNGroupNormalizationDataSource). Derive from it, or use TrainableGroupNormalization.
 /// Read when a kernel is made and when it is reloaded, from any thread.
 class CNNGroupNormalizationDataSource : public detail::ImageNormalizationDataSource {
  public:

@@ -113,8 +113,8 @@ class ImageNormalizationGradientState : public NNGradientState {
 
 }  // namespace detail
 
-/// Weight gradients of an instance normalisation for one image (MPSCNNInstanceNormalizationGradientState; spec/03
-/// section 6.2). CNNInstanceNormalization::resultState and temporaryResultState make it.
+/// Weight gradients of an instance normalisation for one image (MPSCNNInstanceNormalizationGradientState).
+/// CNNInstanceNormalization::resultState and temporaryResultState make it.
 class CNNInstanceNormalizationGradientState : public detail::ImageNormalizationGradientState {
  public:
   /// The library's own. @param commandBuffer null for a permanent state
@@ -135,8 +135,8 @@ class CNNInstanceNormalizationGradientState : public detail::ImageNormalizationG
 };
 using CNNInstanceNormalizationGradientStateBatch = StateBatch;
 
-/// Weight gradients of a group normalisation for one image (MPSCNNGroupNormalizationGradientState; spec/03 section
-/// 7.2). CNNGroupNormalization::resultState and temporaryResultState make it.
+/// Weight gradients of a group normalisation for one image (MPSCNNGroupNormalizationGradientState).
+/// CNNGroupNormalization::resultState and temporaryResultState make it.
 class CNNGroupNormalizationGradientState : public detail::ImageNormalizationGradientState {
  public:
   /// The library's own. @param commandBuffer null for a permanent state

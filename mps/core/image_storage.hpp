@@ -35,8 +35,8 @@ class ImageStorage : public std::enable_shared_from_this<ImageStorage> {
   /// Over memory that exists already; the shape's strides may have gaps.
   ImageStorage(std::shared_ptr<mtl::Device> device, std::shared_ptr<mtl::Memory> memory,
                std::size_t byteOffset, const TensorShape& shape);
-  /// Temporary storage with reads left is a line in the command buffer's logs (spec/00 D15): here, or earlier, when that
-  /// has completed.
+  /// Temporary storage with reads left is a line in the command buffer's logs (docs/decisions.md, D15): here, or
+  /// earlier, when that has completed.
   ~ImageStorage();
   ImageStorage(const ImageStorage&) = delete;
   ImageStorage& operator=(const ImageStorage&) = delete;
@@ -58,9 +58,9 @@ class ImageStorage : public std::enable_shared_from_this<ImageStorage> {
   std::shared_ptr<mtl::Memory> memory();
   /// @name Memory with defined content, but for temporary storage: zeros where nothing was written yet
   ///
-  /// A first write that covers everything needs no zeros, unless it is recorded and then does not happen: a predicate may
-  /// leave it out, its command buffer may be let go, or its encode may fail. So until the commit it is pending, and
-  /// whoever else uses the memory meanwhile has the zeros.
+  /// A first write that covers everything needs no zeros. But a recorded write may not happen: a predicate may leave it
+  /// out, its command buffer may be let go, or its encode may fail. So it is pending until the commit, and whoever else
+  /// uses the memory meanwhile has the zeros.
   /// @{
   std::shared_ptr<mtl::Memory> memoryForReading();
   std::shared_ptr<mtl::Memory> memoryForReading(mtl::CommandBuffer& commandBuffer);

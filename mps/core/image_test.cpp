@@ -28,7 +28,7 @@ constexpr std::size_t huge = std::numeric_limits<std::size_t>::max();
 
 class ImageTest : public testing::DeviceTest {};
 
-/// spec/01 section 4.2: ignored while there is no memory.
+/// Ignored while there is no memory.
 TEST_F(ImageTest, MemoryIsNeverPurged) {
   const auto made = Image::create(device_, sizeOf(1, 1, 2));
   EXPECT_EQ(made->setPurgeableState(PurgeableState::Empty), PurgeableState::AllocationDeferred);
@@ -83,7 +83,6 @@ TEST_F(ImageTest, FormatsHaveTheirSizesAndApplesPixelFormats) {
   EXPECT_EQ(static_cast<int>(PixelFormat::RGBA32Float), 125);
 }
 
-/// The table of spec/01 section 4.2.
 TEST(ImageDescriptors, NoPixelFormatHasNoChannels) {
   for (const ImageFeatureChannelFormat format :
        {ImageFeatureChannelFormat::None, ImageFeatureChannelFormat::Unorm8,

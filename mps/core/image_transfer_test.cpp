@@ -10,7 +10,7 @@
 #include "mps/core/test_images.hpp"
 #include "mps/core/texture_view.hpp"
 
-/// readBytes and writeBytes: spec/01 section 6.
+/// readBytes and writeBytes.
 namespace mps::image_transfer_test {
 namespace {
 

@@ -7,7 +7,7 @@
 #include "mps/core/test_images.hpp"
 #include "mtl/memory.hpp"
 
-/// Views of images: spec/01 section 4.2.
+/// Views of images.
 namespace mps::image_view_test {
 namespace {
 

@@ -27,19 +27,21 @@ class Decoding {
 };
 }  // namespace detail
 
-/// Base of everything that encodes work (MPSKernel; spec/01 section 3).
+/// Base of everything that encodes work (MPSKernel).
 ///
-/// Kernels are cheap, shared and meant to be reused (spec/00 D13): `create` of a class returns a shared pointer, copy() makes
-/// another, and states keep their kernel alive. One kernel is used by one thread at a time; make copies for
-/// others. All properties are read when encoding: later changes do not touch recorded work.
+/// Kernels are cheap, shared and meant to be reused (docs/decisions.md, D13): `create` of a class returns a shared
+/// pointer, copy() makes another, and states keep their kernel alive. One kernel is used by one thread at a time;
+/// make copies for others. All properties are read when encoding: later changes do not touch recorded work.
 ///
 /// A kernel is written to a coder by encode(coder) and made again by the static decode(coder, device) of its class
-/// (spec/00 D1): on that device, null meaning the one that the coder names (DeviceProvider), otherwise the system's
-/// default device. All properties go along, also which of them the user has set, seeds and counters of random kernels,
-/// and weights: the data source where its class can be coded, otherwise what it holds, and what was reloaded since. The
-/// result computes the same bits. No work of the kernel may be in flight. KernelOptions::SkipAPIValidation alone does not
-/// go along: coded data need not be trusted. A decoded kernel, and each copy of it, is held to the coder's CodingLimits.
-/// encode throws Error for an object of a class that cannot be coded, decode for what is wrong with the data.
+/// (docs/decisions.md, D1). Without a device it is made on the one that the coder names (DeviceProvider), otherwise on
+/// the system's default device. The result computes the same bits. No work of the kernel may be in flight.
+///
+/// All properties go along, also which of them the user has set, and seeds and counters of random kernels. Of weights the
+/// data source goes along where its class can be coded, otherwise what it holds, and what was reloaded since.
+/// KernelOptions::SkipAPIValidation alone does not: coded data need not be trusted. A decoded kernel, and each copy of
+/// it, is held to the coder's CodingLimits. encode throws Error for an object of a class that cannot be coded, decode
+/// for what is wrong with the data.
 class Kernel : public SecureCoding, public std::enable_shared_from_this<Kernel> {
  public:
   /// The library's own.
@@ -60,7 +62,7 @@ class Kernel : public SecureCoding, public std::enable_shared_from_this<Kernel> 
   [[nodiscard]] std::string describe() const;
 
   /// Another kernel with the same properties. A kernel with a data source asks it for its copy(), on the same device as on
-  /// another (spec/02 section 2.4), and reads that; where it gives null, both kernels have the source. @param device
+  /// another, and reads that; where it gives null, both kernels have the source. @param device
   /// null means the same device
   [[nodiscard]] std::shared_ptr<Kernel> copy(const std::shared_ptr<mtl::Device>& device = nullptr) const;
   void encode(Coder& coder) const override;

@@ -6,7 +6,7 @@
 #include "mps/core/test_kernels.hpp"
 #include "mtl/buffer.hpp"
 
-/// A batch is processed as each of its images alone, however its images lie in memory: spec/01 section 5.2.
+/// A batch is processed as each of its images alone, however its images lie in memory.
 namespace mps::kernel_batch_test {
 namespace {
 

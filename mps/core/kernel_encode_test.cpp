@@ -8,7 +8,7 @@
 #include "mps/core/test_kernels.hpp"
 #include "mtl/memory.hpp"
 
-/// The encodes of unary kernels and what they read and write: spec/01 sections 10 and 12.
+/// The encodes of unary kernels and what they read and write.
 namespace mps::kernel_encode_test {
 namespace {
 
@@ -199,7 +199,7 @@ TEST_F(KernelEncode, ACopyHasTheSamePropertiesAndALifeOfItsOwn) {
   EXPECT_EQ(scale_->label(), "original");
 }
 
-/// spec/00 D12 and D13: copies go to any device; kernels never work on another one's buffers.
+/// docs/decisions.md, D12 and D13: copies go to any device; kernels never work on another one's buffers.
 TEST(Decisions, D13ACopyWorksOnItsOwnDeviceOnly) {
   const auto here = mtl::newCPUDevice(1);
   const auto there = mtl::newCPUDevice(1);

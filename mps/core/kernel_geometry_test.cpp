@@ -8,7 +8,7 @@
 #include "mps/core/test_kernels.hpp"
 #include "mtl/memory.hpp"
 
-/// What unary kernels read and write: spec/01 section 10.
+/// What unary kernels read and write.
 namespace mps::kernel_geometry_test {
 namespace {
 

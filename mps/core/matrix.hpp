@@ -17,7 +17,7 @@ namespace mps {
 
 class Coder;
 
-/// Sizes and type of matrices (MPSMatrixDescriptor; spec/05 section 2.1). A value; a matrix that was made
+/// Sizes and type of matrices (MPSMatrixDescriptor). A value; a matrix that was made
 /// from it does not see later changes.
 class MatrixDescriptor {
  public:
@@ -79,7 +79,7 @@ class MatrixDescriptor {
   DataType dataType_;
 };
 
-/// One or several matrices in a buffer, stored by rows (MPSMatrix; spec/05 section 2.4).
+/// One or several matrices in a buffer, stored by rows (MPSMatrix).
 /// Element (i, j) of matrix k lies at
 /// data()->contents() + offset() + k * matrixBytes() + i * rowBytes() + j * size of the type.
 /// What the descriptor says is checked and taken over when the matrix is made; it may have no elements.
@@ -109,7 +109,7 @@ class Matrix : public detail::Array {
   MatrixDescriptor descriptor_;
 };
 
-/// Scratch matrix of one command buffer (MPSTemporaryMatrix; spec/05 section 3). Its memory is private (no
+/// Scratch matrix of one command buffer (MPSTemporaryMatrix). Its memory is private (no
 /// host address), undefined at first, and serves others once readCount is 0: each encode that reads it takes
 /// 1 off.
 class TemporaryMatrix : public Matrix {

@@ -16,9 +16,9 @@ namespace mps::detail {
 
 /// All matrices (vectors) of an argument as a tensor: images = matrices, height = rows, channels = columns,
 /// width 1; a vector is one row. Words of four bytes have the format of float32.
-/// @throws Error for a null argument, another device, a temporary of another command buffer or without reads
-/// left, elements of more than 4 bytes, memory of 2^63 bytes or more, and, when it is read, content that was not
-/// written because of an error.
+/// @throws Error for a null argument, another device, a temporary of another command buffer or without reads left,
+/// elements of more than 4 bytes, and memory of 2^63 bytes or more. What is read must not be content that a failed
+/// command should have written.
 TensorShape tensorOf(const Kernel& kernel, const char* argument, mtl::CommandBuffer& commandBuffer,
                      const std::shared_ptr<Matrix>& matrix, bool isRead);
 TensorShape tensorOf(const Kernel& kernel, const char* argument, mtl::CommandBuffer& commandBuffer,
@@ -32,7 +32,7 @@ struct MatrixRegion {
   [[nodiscard]] bool isEmpty() const { return shape.images == 0 || shape.height == 0 || shape.channels == 0; }
 };
 /// `rows` x `columns` elements of `count` matrices, from matrix `first` and from the origin on: x is the row,
-/// y the column (spec/05 section 1). @throws Error when they leave the matrix or z is not 0.
+/// y the column. @throws Error when they leave the matrix or z is not 0.
 MatrixRegion regionOf(const Kernel& kernel, const char* argument, const TensorShape& whole,
                       const mtl::Origin& origin, std::size_t first, std::size_t count, std::size_t rows,
                       std::size_t columns);

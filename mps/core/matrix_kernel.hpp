@@ -6,7 +6,7 @@
 #include "mps/core/kernel.hpp"
 #include "mtl/types.hpp"
 
-/// What all kernels on matrices share (MPSMatrixTypes.h; spec/05 section 1).
+/// What all kernels on matrices share (MPSMatrixTypes.h).
 ///
 /// An origin is the first element that a kernel touches in each matrix: **x is the row, y the column**, z is
 /// 0. Matrices batchStart to batchStart + batchSize - 1 of every argument are worked on, vector k being matrix k's; a

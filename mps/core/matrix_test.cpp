@@ -17,7 +17,6 @@ using testing::names;
 
 constexpr std::size_t kHuge = std::numeric_limits<std::size_t>::max() / 2;
 
-// spec/05 section 2.3.
 TEST(MatrixDescriptorTest, RecommendedStrides) {
   testing::expectRecommendedStrides(MatrixDescriptor::rowBytes);
 }

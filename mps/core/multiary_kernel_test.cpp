@@ -9,7 +9,7 @@
 #include "mps/core/test_kernels.hpp"
 #include "mtl/memory.hpp"
 
-/// Kernels with any number of sources: spec/01 section 14.
+/// Kernels with any number of sources.
 namespace mps::multiary_kernel_test {
 namespace {
 
@@ -190,7 +190,7 @@ TEST_F(MultiaryKernel, LooseAndReorderedBatchesGiveTheSame) {
   EXPECT_EQ(valuesOfBatch(result), sums_);
 }
 
-/// spec/01 section 14: what the base class has serves kernels of every class.
+/// What the base class has serves kernels of every class.
 TEST_F(MultiaryKernel, WorksThroughItsBaseClass) {
   const std::shared_ptr<CNNMultiaryKernel> kernel = digits_;
   const auto buffer = commands();
@@ -381,7 +381,7 @@ TEST_F(MultiaryKernel, TheDestinationIsSizedByThePaddingPolicyOnSourceZero) {
   kernel->setStrideInPixelsY(2, 0);
   kernel->setDestinationFeatureChannelOffset(8);
   EXPECT_EQ(kernel->destinationImageDescriptor(sources), sizeOf(4, 4, 12));
-  EXPECT_EQ(kernel->offset(0), (Offset{0, 0, 0})) << "spec/01 section 11.4, rows 8,3,2,1 and 7,2,2,1";
+  EXPECT_EQ(kernel->offset(0), (Offset{0, 0, 0}));
   kernel->setSourceFeatureChannelOffset(0, 0);
   kernel->setSourceFeatureChannelMaxCount(3, 0);
   EXPECT_EQ(kernel->destinationImageDescriptor(sources).featureChannels(), 11U);
@@ -440,7 +440,7 @@ TEST_F(MultiaryKernel, EachSourceGetsItsOwnOffsetAgainstTheDestination) {
   kernel->setKernelWidth(3, 2);
   kernel->setOffset({0, 0, 9}, 2);
   EXPECT_EQ(kernel->destinationImageDescriptor(sources), sizeOf(8, 8, 1));
-  // q - trunc((extra + 1) / 2), extra = (8 - 1) stride + window - size (spec/01 section 11.4).
+  // q - trunc((extra + 1) / 2), extra = (8 - 1) stride + window - size.
   EXPECT_EQ(kernel->offset(0), (Offset{0, 0, 0}));
   EXPECT_EQ(kernel->offset(1), (Offset{0, 0, 0})) << "extra -1";
   EXPECT_EQ(kernel->offset(2), (Offset{1, 0, 9})) << "extra -2; z is the caller's";

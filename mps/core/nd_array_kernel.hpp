@@ -12,10 +12,12 @@
 
 /// What kernels on arrays share (MPSNDArrayKernel.h, MPSNDArrayGradientState.h).
 ///
-/// An encode without a destination makes a temporary array. An encode takes one read off each temporary array that it is given, also
-/// off one of which only the size counts. All throw Error before anything is recorded: for a null argument, another device, a
-/// temporary array of another command buffer or without reads left, content that a failed command should have written, and a
-/// destination of other lengths or another type, or one that is an argument, too.
+/// An encode without a destination makes a temporary array. An encode takes one read off each temporary array that it is
+/// given, also off one of which only the size counts.
+///
+/// All throw Error before anything is recorded. Refused are null arguments, another device, temporary arrays of another
+/// command buffer or without reads left, and content that a failed command should have written. So is a destination of
+/// other lengths or of another type, or one that is an argument, too.
 namespace mps {
 
 namespace detail {

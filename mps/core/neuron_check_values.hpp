@@ -11,7 +11,7 @@
 
 namespace mps::detail {
 
-/// Of the table of spec/03 section 11.5.
+/// Where functions and derivatives are checked.
 inline constexpr std::array<double, 4> kNeuronArguments = {-1, 0, 0.5, 2};
 
 /// A row of that table: f and its derivative at the arguments.

@@ -7,7 +7,7 @@
 #include "mps/core/neuron_descriptor.hpp"
 #include "mps/core/special_functions_cuda.cuh"
 
-/// Neurons (spec/03 section 11) in kernels. The formulas, and what they give at 0, infinity and NaN, are those
+/// Neurons in kernels. The formulas, and what they give at 0, infinity and NaN, are those
 /// of neuron_vectors-inl.hpp.
 namespace mps::detail::cuda {
 

@@ -11,7 +11,7 @@ namespace mps {
 
 class Coder;
 
-/// Activation functions (MPSCNNNeuronType; spec/03 section 11). Values are Apple's: ReLU is 1, Linear is 2.
+/// Activation functions (MPSCNNNeuronType). Values are Apple's: ReLU is 1, Linear is 2.
 enum class CNNNeuronType : std::int32_t {
   None = 0,          ///< x
   ReLU = 1,          ///< x >= 0 ? x : a x
@@ -35,7 +35,7 @@ enum class CNNNeuronType : std::int32_t {
 /// "ReLU", "GeLU", ...
 const char* name(CNNNeuronType type);
 
-/// Names an activation function and its parameters (MPSNNNeuronDescriptor; spec/03 section 11.6).
+/// Names an activation function and its parameters (MPSNNNeuronDescriptor).
 ///
 /// A value: copies are independent of each other. Kernels take their own copy when they are made, so changing
 /// a descriptor later changes no kernel. A default-constructed descriptor is None, the identity.
@@ -105,8 +105,8 @@ class NNNeuronDescriptor {
   [[nodiscard]] std::size_t hash() const;
   /// Whether it is the same function: same type, bitwise the same slopes and those parameters that the type uses.
   [[nodiscard]] bool isSameFunction(const NNNeuronDescriptor& other) const;
-  /// @throws Error, naming kernel and argument, for a type that does not exist, for parameters of it that are NaN or infinite
-  /// (ReLUN's b may be: no limit), and for PReLU with fewer slopes than there are channels
+  /// @throws Error, naming kernel and argument, for a type that does not exist and for parameters that are NaN or infinite.
+  /// ReLUN's b may be infinite: no limit. PReLU must not have fewer slopes than there are channels.
   void check(const std::string& kernel, const char* argument, std::size_t channels) const;
   /// "ReLU a=0.1", "PReLU 64 slopes", "GeLU"; the parameters with all their digits.
   [[nodiscard]] std::string describe() const;

@@ -11,7 +11,7 @@ namespace {
 
 using enum CNNNeuronType;
 
-/// spec/03 section 11.1: the values are part of the API.
+/// The values are part of the API.
 TEST(NeuronDescriptor, TypesHaveAppleValues) {
   constexpr CNNNeuronType inOrder[] = {None,     ReLU,        Linear,    Sigmoid, HardSigmoid, TanH,
                                        Absolute, SoftPlus,    SoftSign,  ELU,     PReLU,       ReLUN,
@@ -29,7 +29,6 @@ TEST(NeuronDescriptor, DefaultIsTheIdentity) {
   EXPECT_EQ(NNNeuronDescriptor(), NNNeuronDescriptor::cnnNeuronDescriptor(None));
 }
 
-/// spec/03 sections 11.2 and 11.6.
 TEST(NeuronDescriptor, OmittedParametersTakeTheDocumentedDefaults) {
   const auto expectParameters = [](CNNNeuronType type, float a, float b, float c) {
     const NNNeuronDescriptor found = NNNeuronDescriptor::cnnNeuronDescriptor(type);

@@ -6,13 +6,13 @@
 
 namespace mps::detail {
 
-/// f(x) in float64 (spec/03 sections 11.2 and 11.4). `channel` selects PReLU's slope.
+/// f(x) in float64. `channel` selects PReLU's slope.
 ///
 /// NaN in gives NaN out, but for Power with c = 0, which is 1 everywhere as in C. Infinite x follows the
 /// formula in IEEE arithmetic, with one exception: a slope of zero times an infinite x is a zero.
 double neuronValue(const NNNeuronDescriptor& neuron, double x, std::int64_t channel = 0);
 
-/// f'(x) in float64 (spec/03 section 11.3). At a kink it has the documented value: 1 at 0 for ReLU, ELU,
+/// f'(x) in float64. At a kink it has the documented value: 1 at 0 for ReLU, ELU,
 /// PReLU and ReLUN, 0 at 0 for Absolute, a at both bounds of HardSigmoid, 0 at ReLUN's bound.
 ///
 /// NaN in gives NaN out, but for None, Linear and Power with c = 0, whose derivative is a constant.

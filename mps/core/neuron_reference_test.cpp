@@ -53,7 +53,7 @@ TEST(NeuronReference, HardSigmoidOutsideItsLinearRange) {
   expectPrinted(neuronDerivative(hard, -2.5), 0.2);
 }
 
-/// spec/03 section 11.8: worked examples of the gradient with dy = 5 and dy = 1.
+/// Worked examples of the gradient with dy = 5 and dy = 1.
 TEST(NeuronReference, WorkedExamplesOfTheGradient) {
   const auto leaky = neuron(ReLU, 0.1);
   constexpr double x[] = {-2, 0, 3};
@@ -70,7 +70,6 @@ TEST(NeuronReference, WorkedExamplesOfTheGradient) {
   EXPECT_EQ(neuronDerivative(prelu, -3, 1), -1);
 }
 
-/// spec/03 section 11.3, the column of remarks.
 TEST(NeuronReference, DerivativesAtKinks) {
   for (const auto& kinked :
        {neuron(ReLU), neuron(ReLU, 0.1), neuron(ELU, 0.3), preluNeuron({0.25F}), neuron(ReLUN)}) {
@@ -97,7 +96,7 @@ TEST(NeuronReference, NoValueOrDerivative) {
   EXPECT_TRUE(std::isnan(neuronValue(neuron(Logarithm), -1)));
 }
 
-/// spec/03 section 11.4: no overflow, no 0 * infinity, no cancellation.
+/// No overflow, no 0 * infinity, no cancellation.
 TEST(NeuronReference, SafeFormsAtExtremes) {
   for (const double x : {100.0, 1000.0, kInfinity}) {
     EXPECT_EQ(neuronValue(neuron(Sigmoid), x), 1);

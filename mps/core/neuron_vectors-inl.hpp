@@ -1,4 +1,4 @@
-// Neurons (spec/03 section 11) on vectors of float32 lanes, once per instruction set. Include it after
+// Neurons on vectors of float32 lanes, once per instruction set. Include it after
 // hwy/highway.h in a file that hwy/foreach_target.h compiles several times; mps/core/highway_targets.hpp
 // comes before both. Code that works on runs in memory calls mps/core/neuron_span.hpp instead: it compiles
 // these types only once.

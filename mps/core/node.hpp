@@ -23,15 +23,15 @@ class Kernel;
 class NNFilterNode;
 class NNGradientFilterNode;
 
-/// What an application hangs on nodes to find its images and states again (protocol MPSHandle; spec/04
-/// section 2.1). The graph hands handles back in the order in which resources are supplied or returned.
+/// What an application hangs on nodes to find its images and states again (protocol MPSHandle). The graph hands
+/// handles back in the order in which resources are supplied or returned.
 class Handle : public SecureCoding {
  public:
   /// Name for debugging; empty for none.
   [[nodiscard]] virtual std::string label() const { return {}; }
 };
 
-/// Place holder for the image (or batch) that flows between filters (MPSNNImageNode; spec/04 section 2.2).
+/// Place holder for the image (or batch) that flows between filters (MPSNNImageNode).
 ///
 /// It has one producer, or none: then it is an input of the graph. Its size follows from the source images
 /// when the graph runs.
@@ -80,7 +80,7 @@ class NNImageNode {
   bool stopGradient_ = false;
 };
 
-/// Place holder for a state (MPSNNStateNode; spec/04 section 2.3). Made by filter nodes, not by hand.
+/// Place holder for a state (MPSNNStateNode). Made by filter nodes, not by hand.
 class NNStateNode {
  public:
   virtual ~NNStateNode() = default;
@@ -135,9 +135,10 @@ class NNTrainableNode {
   NNTrainingStyle trainingStyle_ = NNTrainingStyle::UpdateDeviceGPU;
 };
 
-/// Called by NNFilterNode::trainingGraph for each node that it makes, before anything is built on it: change
-/// the node's format or label, or prune: set stopGradient of its result or of inferenceSource, and nothing is built on it.
-/// @param gradientNode    the new node: a gradient node, or an addition where gradients meet (pruned: the rest is not added)
+/// NNFilterNode::trainingGraph calls it for each node that it makes, before anything is built on it. It may change the
+/// node's format or label. It may also prune: it sets stopGradient of the node's result or of inferenceSource, and nothing
+/// is built on it.
+/// @param gradientNode    the new node: a gradient node, or an addition where gradients meet. Pruned, the rest is not added
 /// @param inferenceNode   the forward node that it mirrors; null for an addition
 /// @param inferenceSource the forward image whose gradient gradientNode's result is
 /// @param gradientSource  the gradient image that feeds it
@@ -145,7 +146,7 @@ using GradientNodeBlock = std::function<void(
     const std::shared_ptr<NNFilterNode>& gradientNode, const std::shared_ptr<NNFilterNode>& inferenceNode,
     const std::shared_ptr<NNImageNode>& inferenceSource, const std::shared_ptr<NNImageNode>& gradientSource)>;
 
-/// Recipe for one kernel of a graph (MPSNNFilterNode; spec/04 sections 3 and 4).
+/// Recipe for one kernel of a graph (MPSNNFilterNode).
 ///
 /// A node holds its sources; a result image holds its node. So whoever holds the last image of a network
 /// holds all of it.
@@ -174,8 +175,8 @@ class NNFilterNode : public std::enable_shared_from_this<NNFilterNode> {
 
   /// The gradient node for a filter with one input: from the gradient of the result to that of the source.
   /// Each call makes a new node. @throws Error for filters with several inputs, without a gradient, for losses, whose
-  /// result is the gradient, and for gradient nodes (no second derivatives, spec/00 D5), with their label and that of
-  /// their forward node.
+  /// result is the gradient, and for gradient nodes (no second derivatives, docs/decisions.md, D5), with their
+  /// label and that of their forward node.
   std::shared_ptr<NNGradientFilterNode> gradientFilter(const std::shared_ptr<NNImageNode>& gradientImage);
   /// The array form; exactly one image.
   std::shared_ptr<NNGradientFilterNode> gradientFilter(ArrayRef<std::shared_ptr<NNImageNode>> gradientImages);

@@ -8,7 +8,7 @@
 namespace mps {
 
 /// New scale factors and biases of a normalisation, on their way into a kernel
-/// (MPSCNNNormalizationGammaAndBetaState; spec/03 section 2.3): what an optimiser writes and a reload reads.
+/// (MPSCNNNormalizationGammaAndBetaState): what an optimiser writes and a reload reads.
 /// float32, one value per feature channel.
 class CNNNormalizationGammaAndBetaState : public State {
  public:
@@ -28,8 +28,8 @@ class CNNNormalizationGammaAndBetaState : public State {
   using State::State;
 };
 
-/// New running statistics on their way into a kernel (MPSCNNNormalizationMeanAndVarianceState; spec/03 section
-/// 2.2). float32, one value per feature channel; the variance without epsilon.
+/// New running statistics on their way into a kernel (MPSCNNNormalizationMeanAndVarianceState). float32, one value
+/// per feature channel; the variance without epsilon.
 class CNNNormalizationMeanAndVarianceState : public State {
  public:
   /// As CNNNormalizationGammaAndBetaState.

@@ -14,15 +14,48 @@ constexpr NNPaddingMethod definedBits = NNPaddingMethod::AlignMask | NNPaddingMe
                                         NNPaddingMethod::CustomWhitelistForNodeFusion |
                                         NNPaddingMethod::Custom | NNPaddingMethod::ExcludeEdges;
 
+/// "AlignTopLeft | SizeSame"; bits without a name as one number.
+std::string nameOf(NNPaddingMethod method) {
+  struct Named {
+    NNPaddingMethod mask, value;
+    const char* name;
+  };
+  using enum NNPaddingMethod;
+  constexpr Named values[] = {
+      {SizeMask, SizeValidOnly, "SizeValidOnly"},
+      {SizeMask, SizeSame, "SizeSame"},
+      {SizeMask, SizeFull, "SizeFull"},
+      {AlignMask, AlignCentered, "AlignCentered"},
+      {AlignMask, AlignTopLeft, "AlignTopLeft"},
+      {AlignMask, AlignBottomRight, "AlignBottomRight"},
+      {AddRemainderToMask, AddRemainderToTopLeft, "AddRemainderToTopLeft"},
+      {AddRemainderToMask, AddRemainderToTopRight, "AddRemainderToTopRight"},
+      {AddRemainderToMask, AddRemainderToBottomLeft, "AddRemainderToBottomLeft"},
+      {AddRemainderToMask, AddRemainderToBottomRight, "AddRemainderToBottomRight"},
+      {CustomWhitelistForNodeFusion, CustomWhitelistForNodeFusion, "CustomWhitelistForNodeFusion"},
+      {Custom, Custom, "Custom"},
+      {ExcludeEdges, ExcludeEdges, "ExcludeEdges"}};
+  std::string text;
+  auto unnamed = static_cast<std::uint64_t>(method);
+  for (const Named& one : values) {
+    if ((method & one.mask) != one.value) continue;
+    unnamed &= ~static_cast<std::uint64_t>(one.mask);
+    if (static_cast<std::uint64_t>(one.value) == 0) continue;  // what a policy is by itself
+    text += (text.empty() ? "" : " | ") + std::string(one.name);
+  }
+  if (unnamed != 0) text += (text.empty() ? "" : " | ") + std::to_string(unnamed);
+  return text;
+}
+
 /// What is to be there instead of bits that are not defined; nothing when all are.
 std::string definedInstead(NNPaddingMethod method) {
-  if ((method & NNPaddingMethod::AlignMask) == NNPaddingMethod::AlignMask) return "an alignment of 0, 1 or 2";
+  if ((method & NNPaddingMethod::AlignMask) == NNPaddingMethod::AlignMask)
+    return "AlignCentered, AlignTopLeft or AlignBottomRight";
   const NNPaddingMethod size = method & NNPaddingMethod::SizeMask;
   if (size != NNPaddingMethod::SizeValidOnly && size != NNPaddingMethod::SizeSame &&
       size != NNPaddingMethod::SizeFull)
-    return "a size of SizeValidOnly, SizeSame or SizeFull";
-  if ((method & definedBits) != method)
-    return "bits of " + std::to_string(static_cast<std::uint64_t>(definedBits));
+    return "SizeValidOnly, SizeSame or SizeFull";
+  if ((method & definedBits) != method) return "bits that have a name";
   return {};
 }
 
@@ -84,7 +117,7 @@ std::shared_ptr<NNDefaultPadding> NNDefaultPadding::decode(Coder& coder) {
   coder.codeClass(policy->className());
   coder.codeBits("paddingMethod", policy->method_, definedBits);
   if (const std::string expected = definedInstead(policy->method_); !expected.empty())
-    coder.refuse("paddingMethod", std::to_string(static_cast<std::uint64_t>(policy->method_)), expected);
+    coder.refuse("paddingMethod", nameOf(policy->method_), expected);
   return policy;
 }
 
@@ -130,7 +163,7 @@ namespace detail {
 
 NNPaddingMethod checkedPaddingMethod(const std::string& owner, const char* argument, NNPaddingMethod method) {
   if (const std::string expected = definedInstead(method); !expected.empty())
-    throw Error(owner, argument, std::to_string(static_cast<std::uint64_t>(method)), expected);
+    throw Error(owner, argument, nameOf(method), expected);
   return method;
 }
 

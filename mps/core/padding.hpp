@@ -14,7 +14,7 @@ class Image;
 class Kernel;
 class State;
 
-/// Bits of a padding policy (MPSNNPaddingMethod; spec/01 section 11.1). Others, alignment 3 and sizes but these three are
+/// Bits of a padding policy (MPSNNPaddingMethod). Others, alignment 3 and sizes but these three are
 /// Apple's to define: policies with them are refused where they are made, decoded and used.
 enum class NNPaddingMethod : std::uint64_t {
   AlignCentered = 0,
@@ -42,8 +42,8 @@ constexpr NNPaddingMethod operator&(NNPaddingMethod a, NNPaddingMethod b) {
   return static_cast<NNPaddingMethod>(static_cast<std::uint64_t>(a) & static_cast<std::uint64_t>(b));
 }
 
-/// Decides the size of a kernel's destination and the kernel's offset (protocol MPSNNPadding; spec/01 section
-/// 11). Only the encodes that return an image ask it; those with a given destination use the kernel as it is.
+/// Decides the size of a kernel's destination and the kernel's offset (protocol MPSNNPadding). Only the encodes
+/// that return an image ask it; those with a given destination use the kernel as it is.
 ///
 ///     style       = -1 ValidOnly, 0 Same, +1 Full
 ///     destination = ceil((source + style * (dilatedSize - 1)) / stride)                forward kernels
@@ -92,7 +92,8 @@ class NNDefaultPadding : public NNPadding {
                                              std::span<const std::shared_ptr<State>> sourceStates,
                                              Kernel& kernel,
                                              const ImageDescriptor& suggestedDescriptor) override;
-  /// ValidOnly and Full change places, Same stays and swaps its remainder side (spec/00 D19); never custom.
+  /// ValidOnly and Full change places, Same stays and swaps its remainder side (docs/decisions.md, D19); never
+  /// custom.
   [[nodiscard]] std::shared_ptr<NNPadding> inverse() const override;
   [[nodiscard]] std::string className() const override { return "NNDefaultPadding"; }
   void encode(Coder& coder) const override;

@@ -8,7 +8,7 @@
 #include "mps/core/test_images.hpp"
 #include "mps/core/test_kernels.hpp"
 
-/// Sizes and offsets by padding policies: spec/01 section 11.
+/// Sizes and offsets by padding policies.
 namespace mps::padding_test {
 namespace {
 
@@ -65,7 +65,7 @@ TEST(PaddingTable, SizesAndOffsetsAreTheDocumentedOnes) {
   }
 }
 
-/// The examples of spec/02 section 1.3, whose last column is the left edge of the first window.
+/// Worked examples. Their last column is the left edge of the first window.
 TEST(PaddingTable, TheExamplesOfTheMathematicsPartHold) {
   const auto check = [](std::int64_t size, std::int64_t kernel, std::int64_t stride, Method method,
                         bool first, std::int64_t count, std::int64_t offset, std::int64_t leftEdge) {
@@ -193,6 +193,11 @@ TEST(PaddingMethod, BitsThatAppleDoesNotDefineAreRefused) {
     EXPECT_TRUE(names(errorOf([&] { NNDefaultPadding::padding(static_cast<Method>(bits)); }),
                       {"NNDefaultPadding", "paddingMethod", std::to_string(bits)}))
         << bits;
+  EXPECT_TRUE(names(errorOf([&] {
+                      NNDefaultPadding::padding(Method::SizeSame | Method::AlignTopLeft |
+                                                static_cast<Method>(0x800));
+                    }),
+                    {"SizeSame | AlignTopLeft | 2048", "bits that have a name"}));
   for (const std::uint64_t align : {0U, 1U, 2U})
     for (const std::uint64_t remainder : {0U, 4U, 8U, 12U})
       for (const std::uint64_t style : {0x0U, 0x10U, 0x20U})
@@ -219,7 +224,7 @@ TEST(PaddingMethod, BitsThatAppleDoesNotDefineAreNotDecoded) {
   EXPECT_EQ(decoded(0xE01C), static_cast<Method>(0xE01C));
 }
 
-/// spec/00 D19: the remainder side is swapped where Same would shift; ValidOnly and Full change places.
+/// docs/decisions.md, D19: the remainder side is swapped where Same would shift; ValidOnly and Full change places.
 TEST(Decisions, D19InversePoliciesSwapTheRemainderSide) {
   const auto inverseOf = [](Method method) {
     return NNDefaultPadding::padding(method)->inverse()->paddingMethod();
@@ -320,7 +325,7 @@ TEST_F(PaddingOfKernels, GivenDestinationsIgnoreThePolicy) {
   EXPECT_EQ(kernel->offset(), Offset{});
 }
 
-/// A policy as public programs have them: spec/06 section 4, behaviour 16.
+/// A policy as public programs have them.
 class OwnPolicy : public NNPadding {
  public:
   [[nodiscard]] NNPaddingMethod paddingMethod() const override { return Method::Custom | Method::SizeSame; }

@@ -9,8 +9,8 @@
 ///
 /// | user | key | counter |
 /// |---|---|---|
-/// | dropout (spec/02 6.4) | seed, low and high word | element index / 8, image index, encode counter, 0 |
-/// | MatrixRandomPhilox (spec/05 4.6) | seed, low and high word | 0, 0, block number high, low |
+/// | dropout | seed, low and high word | element index / 8, image index, encode counter, 0 |
+/// | MatrixRandomPhilox | seed, low and high word | 0, 0, block number high, low |
 namespace mps::detail {
 
 using PhiloxCounter = std::array<std::uint32_t, 4>;

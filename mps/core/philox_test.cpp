@@ -5,7 +5,6 @@
 namespace mps::detail::philox_test {
 namespace {
 
-// spec/05 section 4.7.
 TEST(Philox, CounterAndKeyZero) {
   EXPECT_EQ(philox({0, 0, 0, 0}, {0, 0}), (PhiloxCounter{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
 }

@@ -48,7 +48,7 @@ HWY_INLINE void forPhiloxGroups(PhiloxCounter counter, PhiloxKey key, std::size_
 constexpr std::size_t kPhiloxGroup = 8;
 
 /// The counters of some blocks: each 64-bit lane holds one word of one block in its lower half; what the
-/// upper halves hold is not used.
+/// upper 32 bits hold is not used.
 template <class V>
 struct PhiloxVectors {
   V c0, c1, c2, c3;

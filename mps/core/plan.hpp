@@ -12,7 +12,9 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <variant>
+#include <vector>
 
 #include "mtl/stream.hpp"
 #include "mtl/verbose.hpp"
@@ -36,7 +38,8 @@ struct Operands {
   const std::byte* secondary = nullptr;  ///< second input: forward result, other operand, labels
   const std::byte* gradient = nullptr;   ///< incoming gradient
   std::byte* destination = nullptr;
-  std::byte* saved = nullptr;  ///< what the forward pass keeps for the gradient (spec/00 D14); may be null
+  std::byte* saved =
+      nullptr;  ///< what the forward pass keeps for the gradient (docs/decisions.md, D14); may be null
   /// Plan::scratchBytes() bytes at a multiple of 256, undefined content.
   std::byte* scratch = nullptr;
   std::array<std::byte*, 8>
@@ -87,20 +90,70 @@ struct ChosenPlan {
   std::shared_ptr<const std::any> problem = nullptr;
 };
 
+/// @name What a thread takes in place of the first implementation that accepts; for tests, conform and bench
+/// @{
+
 /// The name that ForceImplementation set, or empty.
 std::string_view forcedImplementation();
+/// The name that LeaveOutImplementation set, or empty.
+std::string_view leftOutImplementation();
 
-/// While alive, only the implementation of this name is chosen, in this thread; for tests, conform and bench.
+/// While alive, only the implementation of this name is chosen, in this thread. Lists without that name are not touched:
+/// helpers of a call, such as the copies of loose images, have implementations of other names.
 class ForceImplementation {
  public:
-  explicit ForceImplementation(std::string_view name);
+  /// @param keepsPlans whether plans are kept, as without it; else each call makes a new one
+  explicit ForceImplementation(std::string_view name, bool keepsPlans = false);
   ~ForceImplementation();
   ForceImplementation(const ForceImplementation&) = delete;
   ForceImplementation& operator=(const ForceImplementation&) = delete;
 
  private:
   std::string previous_;
+  bool previouslyKept_;
 };
+
+/// While alive, the implementation of this name is passed over, in this thread, unless it is the last of its list.
+class LeaveOutImplementation {
+ public:
+  explicit LeaveOutImplementation(std::string_view name);
+  ~LeaveOutImplementation();
+  LeaveOutImplementation(const LeaveOutImplementation&) = delete;
+  LeaveOutImplementation& operator=(const LeaveOutImplementation&) = delete;
+
+ private:
+  std::string previous_;
+};
+
+/// One list of implementations that was asked, and what was taken from it.
+struct ImplementationChoice {
+  std::vector<std::string_view> names;  ///< of the whole list, in order of preference
+  std::string_view taken;
+};
+
+/// While alive, notes what this thread chooses; meanwhile no plans are kept.
+class ChoiceRecord {
+ public:
+  ChoiceRecord();
+  ~ChoiceRecord();
+  ChoiceRecord(const ChoiceRecord&) = delete;
+  ChoiceRecord& operator=(const ChoiceRecord&) = delete;
+
+  [[nodiscard]] const std::vector<ImplementationChoice>& choices() const { return choices_; }
+  void add(ImplementationChoice choice) { choices_.push_back(std::move(choice)); }
+
+ private:
+  std::vector<ImplementationChoice> choices_;
+  ChoiceRecord* previous_;
+};
+
+/// Of this thread; null where nothing is noted.
+ChoiceRecord* choiceRecord();
+/// Whether this thread takes plans from caches and puts them there.
+bool keepsPlans();
+/// Differs where what is chosen differs; empty where nothing is forced or left out.
+std::string choiceKey();
+/// @}
 
 using mtl::printDispatch;
 using mtl::verboseDispatch;
@@ -111,20 +164,23 @@ using mtl::verboseDispatch;
 /// Asks the implementations in order and returns the first plan. Refusals are printed when asked for.
 template <class Problem>
 ChosenPlan preparePlan(std::span<const Implementation<Problem>> implementations, const Problem& problem) {
-  std::string_view forced = forcedImplementation();
-  // Helpers of a call, such as the copies of loose images, have implementations of other names.
-  const auto isForced = [&](const Implementation<Problem>& implementation) {
-    return implementation.name == forced;
-  };
-  if (std::none_of(implementations.begin(), implementations.end(), isForced)) forced = {};
+  std::vector<std::string_view> names;
+  for (const auto& implementation : implementations) names.push_back(implementation.name);
+  const std::string_view forced = forcedImplementation();
+  const bool isForced = std::ranges::find(names, forced) != names.end();
   std::string refusals;
   for (const auto& implementation : implementations) {
-    if (!forced.empty() && forced != implementation.name) continue;
+    if (isForced && forced != implementation.name) continue;
+    if (implementation.name == leftOutImplementation() && &implementation != &implementations.back()) {
+      refusals += "\n  " + std::string(implementation.name) + ": it is left out";
+      continue;
+    }
     Preparation preparation = implementation.prepare(problem);
     if (auto* plan = std::get_if<std::shared_ptr<const Plan>>(&preparation)) {
       if (verboseDispatch())
         printDispatch(problem.describe() + ": " + std::string(implementation.name) + " " +
                       (*plan)->describe() + (refusals.empty() ? "" : "; refused by" + refusals));
+      if (choiceRecord() != nullptr) choiceRecord()->add({std::move(names), implementation.name});
       return {std::move(*plan), implementation.name, std::make_shared<const std::any>(problem)};
     }
     refusals += "\n  " + std::string(implementation.name) + ": " + std::get<Refusal>(preparation).reason;
@@ -139,7 +195,7 @@ class PlanCache {
   explicit PlanCache(std::size_t capacity = 256) : capacity_(capacity) {}
 
   ChosenPlan choose(std::span<const Implementation<Problem>> implementations, const Problem& problem) {
-    if (!forcedImplementation().empty()) return preparePlan(implementations, problem);
+    if (!keepsPlans()) return preparePlan(implementations, problem);
     const std::lock_guard lock(mutex_);
     if (auto found = index_.find(problem); found != index_.end()) {
       entries_.splice(entries_.begin(), entries_, found->second);

@@ -3,6 +3,8 @@
 #include <map>
 #include <mutex>
 #include <span>
+#include <string>
+#include <tuple>
 
 #include "mps/core/plan.hpp"
 #include "mtl/device.hpp"
@@ -33,13 +35,14 @@ struct BackEnds {
   }
 };
 
-/// The cache of plans of one kind of problem on one device. Plans may depend on the number of threads.
+/// The cache of plans of one kind of problem on one device. Plans may depend on the number of threads. Where implementations
+/// are forced or left out the plans are others.
 template <class Problem>
 PlanCache<Problem>& planCache(const mtl::Device& device) {
   static std::mutex mutex;
-  static std::map<std::pair<std::string, int>, PlanCache<Problem>> caches;
+  static std::map<std::tuple<std::string, int, std::string>, PlanCache<Problem>> caches;
   const std::lock_guard lock(mutex);
-  return caches[{device.name(), device.threadCount()}];
+  return caches[{device.name(), device.threadCount(), choiceKey()}];
 }
 
 /// The first implementation of this device that accepts the problem. @throws Error when none does.

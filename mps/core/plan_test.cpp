@@ -101,6 +101,35 @@ TEST(Dispatch, AForcedImplementationIsAskedAlone) {
   EXPECT_EQ(preparePlan<Problem>(others, {6}).implementation, "even") << "lists without that name are free";
 }
 
+TEST(Dispatch, OneThatIsLeftOutIsPassedOverUnlessItIsTheLast) {
+  {
+    const LeaveOutImplementation without("even");
+    EXPECT_EQ(preparePlan<Problem>(all, {6}).implementation, "third");
+    EXPECT_EQ(preparePlan<Problem>(all, {2}).implementation, "any");
+    const std::vector list{third, even};
+    EXPECT_EQ(preparePlan<Problem>(list, {2}).implementation, "even");
+  }
+  EXPECT_EQ(preparePlan<Problem>(all, {6}).implementation, "even");
+}
+
+TEST(Dispatch, ARecordHasTheListsAndWhatWasTaken) {
+  PlanCache<Problem> cache(4);
+  cache.choose(all, {2});
+  const ChoiceRecord outer;
+  {
+    const ChoiceRecord record;
+    cache.choose(all, {2});  // though there is a plan
+    const std::vector others{third, any};
+    preparePlan<Problem>(others, {5});
+    ASSERT_EQ(record.choices().size(), 2U);
+    EXPECT_EQ(record.choices()[0].names, (std::vector<std::string_view>{"even", "third", "any"}));
+    EXPECT_EQ(record.choices()[0].taken, "even");
+    EXPECT_EQ(record.choices()[1].taken, "any");
+  }
+  EXPECT_TRUE(outer.choices().empty());
+  EXPECT_EQ(cache.size(), 1U);
+}
+
 TEST(Dispatch, VerboseDispatchPrintsTheChoiceAndTheRefusalsBeforeIt) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");  // a process of its own, which reads the variable anew
   setenv("UNMETAL_VERBOSE", "dispatch", 1);
@@ -161,6 +190,22 @@ TEST(PlanCache, AForcedChoiceIsNotKept) {
   }
   EXPECT_EQ(cache.size(), 0U);
   EXPECT_EQ(cache.choose(all, {2}).implementation, "even");
+}
+
+TEST(PlanCache, ForcedPlansThatAreKeptHaveACacheOfTheirOwn) {
+  const auto device = mtl::newCPUDevice(2);
+  constexpr BackEnds<Problem> backEnds{listOfAll};
+  const auto free = planFor(*device, backEnds, Problem{6});
+  const ForceImplementation force("third", true);
+  preparations = 0;
+  const auto kept = planFor(*device, backEnds, Problem{6});
+  EXPECT_EQ(kept.implementation, "third");
+  EXPECT_EQ(planFor(*device, backEnds, Problem{6}).plan, kept.plan);
+  EXPECT_EQ(preparations, 1);
+  const ForceImplementation nothing("");
+  EXPECT_EQ(planFor(*device, backEnds, Problem{6}).plan, free.plan);
+  const LeaveOutImplementation without("even");
+  EXPECT_EQ(planFor(*device, backEnds, Problem{6}).implementation, "third");
 }
 
 TEST(PlanCache, ARefusedProblemIsNotKept) {

@@ -8,7 +8,7 @@
 #include "mps/core/test_kernels.hpp"
 #include "mtl/buffer.hpp"
 
-/// Predicates (spec/01 section 17.1) and the functions that choose a device (section 21).
+/// Predicates and the functions that choose a device (section 21).
 namespace mps::predicate_test {
 namespace {
 
@@ -206,7 +206,6 @@ TEST(DeviceChoice, AMeaninglessEnvironmentVariableIsNamed) {
   }
 }
 
-/// spec/01 section 1.1
 TEST(DeviceChoice, MinusOnePrintsTheDevices) {
   std::string expected;
   const auto devices = mtl::copyAllDevices();

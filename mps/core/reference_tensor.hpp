@@ -9,11 +9,10 @@ namespace mps::detail {
 
 /// Dense NHWC tensor in float64, for the references that the kernels are judged by.
 ///
-/// A reference fills, beside each value, what bounds a float32 computation of it (spec/00 D22): `magnitude`,
-/// the sum of the absolute values of the terms that were added (equal to |value| when nothing was added), and
-/// `roundings`, the number of float32 roundings on the longest path (products, additions, one scale or
-/// division). `transcendental` counts the exp, log, tanh, pow, erf, sqrt on that path: 4 units in the last
-/// place each.
+/// Beside each value a reference fills what bounds a float32 computation of it (docs/decisions.md, D22). `magnitude` is
+/// the sum of the absolute values of the terms that were added, or |value| when nothing was added. `roundings` is the
+/// number of float32 roundings on the longest path: products, additions, one scale or division. `transcendental` counts
+/// the exp, log, tanh, pow, erf and sqrt on that path, with 4 units in the last place each.
 struct ReferenceTensor {
   std::int64_t images = 0;
   std::int64_t height = 0;

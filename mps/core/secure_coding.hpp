@@ -27,7 +27,8 @@ struct CodingLimits {
   std::uint64_t bytes = std::uint64_t{1} << 30U;
 };
 
-/// An object that can be written to coded data and made again from it (protocol NSSecureCoding; spec/00 D1).
+/// An object that can be written to coded data and made again from it (protocol NSSecureCoding; docs/decisions.md,
+/// D1).
 ///
 /// Kernels are, and so are the objects that a kernel refers to: padding policies, image allocators, data sources, handles.
 /// A class of your own that takes the place of one of these overrides both functions, and whoever decodes tells the
@@ -46,7 +47,7 @@ class SecureCoding {
   SecureCoding& operator=(const SecureCoding&) = default;
 };
 
-/// Names the device for what is decoded (protocol MPSDeviceProvider; spec/01 section 3.2). A coder may be one.
+/// Names the device for what is decoded (protocol MPSDeviceProvider). A coder may be one.
 class DeviceProvider {
  public:
   virtual ~DeviceProvider() = default;

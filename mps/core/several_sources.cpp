@@ -80,7 +80,7 @@ ImageDescriptor sizeBySources(const Kernel& kernel, const char* argument, NNPadd
   }
   ImageDescriptor destination(first.channelFormat(), static_cast<std::size_t>(width),
                               static_cast<std::size_t>(height), 1, first.numberOfImages());
-  // unorm images are sources only (spec/00 D16)
+  // unorm images are sources only (docs/decisions.md, D16)
   if (first.channelFormat() == ImageFeatureChannelFormat::Unorm8 ||
       first.channelFormat() == ImageFeatureChannelFormat::Unorm16)
     destination.setChannelFormat(ImageFeatureChannelFormat::Float32);

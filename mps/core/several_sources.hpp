@@ -24,7 +24,7 @@ struct SourceOfSize {
 ImageDescriptor sizeBySources(const Kernel& kernel, const char* argument, NNPaddingMethod method,
                               std::span<const SourceOfSize> sources);
 
-/// What source states, in order, and then the policy's own hook make of a size (spec/01 section 11.7).
+/// What source states, in order, and then the policy's own hook make of a size.
 ImageDescriptor askHooks(Kernel& kernel, NNPadding& padding,
                          std::span<const std::shared_ptr<Image>> sourceImages,
                          std::span<const std::shared_ptr<State>> sourceStates, ImageDescriptor descriptor);

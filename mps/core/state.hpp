@@ -46,7 +46,7 @@ struct StateTextureInfo {
   bool operator==(const StateTextureInfo&) const = default;
 };
 
-/// Sizes of the buffers of a state (MPSStateResourceList; spec/01 section 7.1).
+/// Sizes of the buffers of a state (MPSStateResourceList).
 class StateResourceList {
  public:
   StateResourceList() = default;
@@ -58,7 +58,7 @@ class StateResourceList {
   std::vector<std::size_t> bufferSizes_;
 };
 
-/// Data that flows between kernels beside images (MPSState; spec/01 sections 7 and 8).
+/// Data that flows between kernels beside images (MPSState).
 ///
 /// A temporary state lives on one command buffer until its readCount is 0; each encode that reads it takes 1
 /// off. A permanent state, and a state without resources, shows readCount 0 and is never counted.
@@ -159,7 +159,7 @@ class StateBlock {
 };
 }  // namespace detail
 
-/// The states of a batch (MPSStateBatch; spec/01 section 7.3): one per image, or one state that every image
+/// The states of a batch (MPSStateBatch): one per image, or one state that every image
 /// shares. States of a batch that the library makes come into being when somebody asks for one. A small
 /// value: copies share states.
 class StateBatch {

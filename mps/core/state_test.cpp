@@ -288,7 +288,7 @@ TEST(GradientState, KnowsTheSizeOfTheForwardSource) {
   static_assert(!std::is_base_of_v<NNGradientState, NNBinaryGradientState>);
 }
 
-/// spec/00 D14: saved fields change none of what a state shows.
+/// docs/decisions.md, D14: saved fields change none of what a state shows.
 TEST(Decisions, D14SavedFieldsShowInNoCount) {
   const auto device = mtl::newCPUDevice(1);
   const auto buffer = device->newCommandQueue()->commandBuffer();
@@ -302,7 +302,7 @@ TEST(Decisions, D14SavedFieldsShowInNoCount) {
   EXPECT_EQ(state->readCount(), 0U);
 }
 
-/// spec/00 D15: a temporary object that is released with reads left is never an error.
+/// docs/decisions.md, D15: a temporary object that is released with reads left is never an error.
 TEST(Decisions, D15ATemporaryStateReleasedWithReadsLeftIsNoError) {
   const auto queue = mtl::newCPUDevice(1)->newCommandQueue();
   const auto buffer = queue->commandBuffer();

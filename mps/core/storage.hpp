@@ -49,7 +49,7 @@ Unorm toUnorm(float value) {
   return {static_cast<decltype(Unorm::bits)>(std::nearbyint(scaled))};
 }
 
-/// Rounds once, to the nearest representable value (spec/01 section 2.4).
+/// Rounds once, to the nearest representable value.
 inline void storeFloat(float value, float* to) {
   *to = value;
 }

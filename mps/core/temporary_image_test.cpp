@@ -7,7 +7,7 @@
 #include "mps/core/test_kernels.hpp"
 #include "mtl/memory.hpp"
 
-/// Read counts of temporary images: spec/01 section 8.
+/// Read counts of temporary images.
 namespace mps::temporary_image_test {
 namespace {
 

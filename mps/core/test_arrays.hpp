@@ -9,7 +9,7 @@
 
 namespace mps::testing {
 
-/// The table of spec/05 section 2.3, for rows of matrices and for vectors.
+/// The recommended strides, for rows of matrices and for vectors.
 inline void expectRecommendedStrides(std::size_t (*strideOf)(std::size_t elements, DataType dataType)) {
   EXPECT_EQ(strideOf(0, DataType::Float32), 0U);
   EXPECT_EQ(strideOf(1, DataType::Float32), 4U);

@@ -51,9 +51,9 @@ inline void fill(Image& image, const Values& values) {
       image.writeBytes(part, pixelsFirst, n);
       continue;
     }
-    std::vector<Float16> halves;
-    for (const float value : part) halves.push_back(toFloat16(value));
-    image.writeBytes(std::span(halves), pixelsFirst, n);
+    std::vector<Float16> float16Values;
+    for (const float value : part) float16Values.push_back(toFloat16(value));
+    image.writeBytes(std::span(float16Values), pixelsFirst, n);
   }
 }
 
@@ -68,9 +68,9 @@ inline Values valuesOf(const Image& image) {
       values.insert(values.end(), part.begin(), part.end());
       continue;
     }
-    std::vector<Float16> halves(each);
-    image.readBytes(std::span(halves), pixelsFirst, n);
-    for (const Float16 half : halves) values.push_back(toFloat(half));
+    std::vector<Float16> float16Values(each);
+    image.readBytes(std::span(float16Values), pixelsFirst, n);
+    for (const Float16 half : float16Values) values.push_back(toFloat(half));
   }
   return values;
 }

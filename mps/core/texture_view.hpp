@@ -8,8 +8,8 @@
 
 namespace mps {
 
-/// What programs touch of an image's MTLTexture: its slices of up to four channels (spec/00 D16, spec/01
-/// section 4.2).
+/// What programs touch of an image's MTLTexture: its slices of up to four channels (docs/decisions.md,
+/// D16).
 ///
 /// Slice s of image n is array slice n * ceil(C / 4) + s and holds channels 4s .. 4s + 3. A texel has 1, 2 or
 /// 4 channels: images of 1 and 2 channels keep 1 and 2, all others 4. Texel channels beyond the image's last

@@ -55,9 +55,8 @@ union TileBuffer {
 /// lie in memory like that, nothing is copied and their address is returned, else `buffer`.
 const float* loadTile(const TensorShape& shape, const std::byte* memory, const Tile& tile, float* buffer);
 
-/// Where to compute a tile of a destination: in its memory, if its elements lie there as float32 without gaps
-/// and the results are not added to them, else in `buffer`. storeTile() must follow, with the same
-/// `accumulate`.
+/// Where to compute a tile of a destination. It is the destination's memory if its elements lie there as dense float32
+/// and the results are not added to them, else `buffer`. storeTile() must follow, with the same `accumulate`.
 float* tileTarget(const TensorShape& shape, std::byte* memory, const Tile& tile, float* buffer,
                   bool accumulate = false);
 
@@ -65,9 +64,9 @@ float* tileTarget(const TensorShape& shape, std::byte* memory, const Tile& tile,
 /// `buffer`.
 ConstFloatRun loadRun(const TensorShape& shape, const std::byte* memory, const Tile& tile, float* buffer);
 
-/// Where to store the elements of a tile: in the destination's memory under the same condition, if the
-/// results are not added to them, else in `buffer`. storeTile() must follow; and where the run is streamed,
-/// outside forEachTile(), finishStreaming() behind the last tile of a thread.
+/// Where to store the elements of a tile. It is the destination's memory under the same condition, if the results are
+/// not added to them, else `buffer`. storeTile() must follow. Where stores of the run are non-temporal and no forEachTile()
+/// is around it, finishStreaming() must follow the last tile of a thread.
 FloatRun runTarget(const TensorShape& shape, std::byte* memory, const Tile& tile, float* buffer,
                    bool accumulate = false);
 

@@ -2,6 +2,22 @@
 
 namespace mps {
 
+const char* name(ImageEdgeMode mode) {
+  switch (mode) {
+    case ImageEdgeMode::Zero:
+      return "Zero";
+    case ImageEdgeMode::Clamp:
+      return "Clamp";
+    case ImageEdgeMode::Mirror:
+      return "Mirror";
+    case ImageEdgeMode::MirrorWithEdge:
+      return "MirrorWithEdge";
+    case ImageEdgeMode::Constant:
+      return "Constant";
+  }
+  return "unknown";
+}
+
 const char* name(ImageFeatureChannelFormat format) {
   switch (format) {
     case ImageFeatureChannelFormat::None:

@@ -6,8 +6,8 @@
 
 #include "mtl/types.hpp"
 
-/// Value types and enumerations that every kernel shares (MPSCoreTypes.h, MPSNeuralNetworkTypes.h; spec/01
-/// section 2). Values are Apple's, so that coded files and ported code agree.
+/// Value types and enumerations that every kernel shares (MPSCoreTypes.h, MPSNeuralNetworkTypes.h). Values are
+/// Apple's, so that coded files and ported code agree.
 namespace mps {
 
 /// Signed position in pixels; z is the index of the first image of a stack.
@@ -77,6 +77,8 @@ enum class ImageEdgeMode : std::uint64_t {
   MirrorWithEdge = 3,
   Constant = 4
 };
+/// "Mirror"; "unknown" for what is none of them.
+const char* name(ImageEdgeMode mode);
 
 /// Storage of one feature channel. None means "let the library choose": see ImageDescriptor and
 /// NNGraph::format.

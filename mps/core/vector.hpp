@@ -17,7 +17,7 @@ namespace mps {
 
 class Coder;
 
-/// Lengths and type of vectors (MPSVectorDescriptor; spec/05 section 2.2). A value; a vector that was made
+/// Lengths and type of vectors (MPSVectorDescriptor). A value; a vector that was made
 /// from it does not see later changes.
 class VectorDescriptor {
  public:
@@ -63,7 +63,7 @@ class VectorDescriptor {
   DataType dataType_;
 };
 
-/// One or several vectors in a buffer (MPSVector; spec/05 section 2.4).
+/// One or several vectors in a buffer (MPSVector).
 /// Element i of vector v lies at data()->contents() + offset() + v * vectorBytes() + i * size of the type.
 /// What the descriptor says is taken over when the vector is made; it may have no elements.
 class Vector : public detail::Array {
@@ -89,7 +89,7 @@ class Vector : public detail::Array {
   VectorDescriptor descriptor_;
 };
 
-/// Scratch vector of one command buffer (MPSTemporaryVector; spec/05 section 3). Its memory is private (no
+/// Scratch vector of one command buffer (MPSTemporaryVector). Its memory is private (no
 /// host address), undefined at first, and serves others once readCount is 0: each encode that reads it takes
 /// 1 off.
 class TemporaryVector : public Vector {

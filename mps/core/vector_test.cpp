@@ -21,7 +21,6 @@ using testing::names;
 
 constexpr std::size_t kHuge = std::numeric_limits<std::size_t>::max() / 2;
 
-// spec/05 section 2.3.
 TEST(VectorDescriptorTest, RecommendedStrides) {
   testing::expectRecommendedStrides(VectorDescriptor::vectorBytes);
 }

@@ -8,8 +8,7 @@
 
 namespace mps::detail {
 
-/// Placement of a window on one axis, shared by the forward pass and its gradient (spec/01 section 10.1,
-/// spec/02 section 1).
+/// Placement of a window on one axis, shared by the forward pass and its gradient.
 ///
 ///     dilatedSize = (kernelSize - 1) * dilation + 1
 ///     tap p of destination position x = offset + stride * x - floor(dilatedSize / 2) + dilation * p

@@ -192,8 +192,7 @@ std::vector<detail::PreparedCall> CNNNormalizationGradient::prepareGradient(
   if (problem.kind == NormalizationKind::CrossChannel) return {prepareChannels(call, problem)};
   if (call.edgeMode != ImageEdgeMode::Zero && call.edgeMode != ImageEdgeMode::Clamp &&
       !has(options(), KernelOptions::SkipAPIValidation))
-    throw Error(describe(), "secondaryEdgeMode", std::to_string(static_cast<int>(call.edgeMode)),
-                "Zero or Clamp");
+    throw Error(describe(), "secondaryEdgeMode", mps::name(call.edgeMode), "Zero or Clamp");
   return {prepareWindows(call, problem)};
 }
 

@@ -166,8 +166,7 @@ std::vector<detail::PreparedCall> CNNPoolingGradient::prepareGradient(
     const detail::GradientCall& call) const {
   if (call.edgeMode != ImageEdgeMode::Zero && call.edgeMode != ImageEdgeMode::Clamp &&
       !has(options(), KernelOptions::SkipAPIValidation))
-    throw Error(describe(), "secondaryEdgeMode", std::to_string(static_cast<int>(call.edgeMode)),
-                "Zero or Clamp");
+    throw Error(describe(), "secondaryEdgeMode", mps::name(call.edgeMode), "Zero or Clamp");
   detail::checkSameChannels(*this, call);
   const mtl::Size counted = sourceSize();
   // With a state, destination and source coordinates agree; without one, the first window's first pixel comes

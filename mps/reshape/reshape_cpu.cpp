@@ -446,8 +446,8 @@ std::string ReshapeProblem::describe() const {
   if (mapping == ReshapeMapping::ChannelsFirst) text += " with the channels first";
   if (direction == ReshapeDirection::Gradient) text += " gradient";
   if (!isReshape())
-    text += ", edge mode " + std::to_string(static_cast<int>(edgeMode)) + ", source at " +
-            std::to_string(x.before) + "," + std::to_string(y.before) + "," + std::to_string(channels.before);
+    text += ", edge mode " + std::string(mps::name(edgeMode)) + ", source at " + std::to_string(x.before) +
+            "," + std::to_string(y.before) + "," + std::to_string(channels.before);
   return text + ", " + input.describe() + " -> " + destination.describe();
 }
 

@@ -63,8 +63,7 @@ void NNGridSample::encodeCall(const std::shared_ptr<mtl::CommandBuffer>& command
                                secondarySourceFeatureChannelOffset());
     detail::checkChannelOffset(*this, "destinationFeatureChannelOffset", destinationFeatureChannelOffset());
     if (primaryEdgeMode() != ImageEdgeMode::Zero && primaryEdgeMode() != ImageEdgeMode::Clamp)
-      throw Error(describe(), "primaryEdgeMode", std::to_string(static_cast<int>(primaryEdgeMode())),
-                  "Zero or Clamp");
+      throw Error(describe(), "primaryEdgeMode", mps::name(primaryEdgeMode()), "Zero or Clamp");
   }
   BatchOperand source(primary);
   BatchOperand grid(secondary);

@@ -66,8 +66,7 @@ PreparedCall prepareUpsamplingGradient(const Kernel& kernel, const UpsamplingMan
                                        const GradientCall& call) {
   if (call.edgeMode != ImageEdgeMode::Zero && call.edgeMode != ImageEdgeMode::Clamp &&
       !has(kernel.options(), KernelOptions::SkipAPIValidation))
-    throw Error(kernel.describe(), "secondaryEdgeMode", std::to_string(static_cast<int>(call.edgeMode)),
-                "Zero or Clamp");
+    throw Error(kernel.describe(), "secondaryEdgeMode", mps::name(call.edgeMode), "Zero or Clamp");
   checkSameChannels(kernel, call);
   const mtl::Size clip = call.record ? call.record->clipRect.size : RectNoClip.size;
   const auto results = [](std::size_t size) {

@@ -16,7 +16,7 @@ std::vector<std::shared_ptr<Device>> devices();
 /// missing.
 std::shared_ptr<Device> device(int index);
 
-/// Why a device of that compute capability is refused (spec/00 D12); empty when it is not.
+/// Why a device of that compute capability is refused (docs/decisions.md, D12); empty when it is not.
 std::string whyTooOld(int major, int minor);
 
 }  // namespace mtl::cuda

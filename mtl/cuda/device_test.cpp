@@ -37,7 +37,7 @@ TEST(CudaDevices, ADeviceThatIsNotThereIsNamed) {
   }
 }
 
-/// spec/00 D12.
+/// docs/decisions.md, D12.
 TEST(CudaDevices, D12ComputeCapabilitiesBelow8AreRefused) {
   for (const auto& [major, minor] : {std::pair(7, 5), std::pair(6, 0), std::pair(3, 5)}) {
     const std::string why = whyTooOld(major, minor);

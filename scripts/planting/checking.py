@@ -74,7 +74,7 @@ def self_check(command, environment, filters, limit, processor_limit=None):
 
 
 def entry_of(family, fault):
-    """A fault as results and packs list it."""
+    """A fault as results and bundles list it."""
     return {"family": family, "file": fault.file, "line": fault.index + 1, "kind": fault.kind, "old": fault.old.strip(),
             "new": fault.new.strip()}
 

@@ -182,7 +182,7 @@ def plant_cpu(chosen, arguments):
             "faults": planting.run(jobs)}
 
 
-def plant_again(pack, arguments):
+def plant_again(bundle, arguments):
     """Plants once more what was not caught, or not judged, and is not known to change no result."""
     jobs = arguments.jobs or os.cpu_count() or 1
     build = CpuBuild(arguments.build, jobs)
@@ -196,10 +196,10 @@ def plant_again(pack, arguments):
         entry.pop("unjudged", None)
         print_outcome(entry)
 
-    missed = [entry for entry in pack["faults"] if "file" in entry and not entry["outcome"] and "equivalent" not in entry]
+    missed = [entry for entry in bundle["faults"] if "file" in entry and not entry["outcome"] and "equivalent" not in entry]
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         list(pool.map(plant, missed))
-    return pack
+    return bundle
 
 
 def place_again(entry):

@@ -53,7 +53,7 @@ class CudaBuild:
     def __init__(self, folder, jobs):
         self.build = folder / "build"
         self.work = folder / "work"
-        self.pack = folder / "pack"
+        self.bundle = folder / "bundle"
         # What the CPU computes with kernels of its own is no part of this.
         vectors = ["-DCMAKE_CXX_FLAGS=-march=haswell -maes"] if platform.machine() == "x86_64" else []
         run(["cmake", "-S", ROOT, "-B", self.build, "-G", "Ninja", "-DUNMETAL_CUDA=ON",
@@ -61,9 +61,9 @@ class CudaBuild:
              "-DCMAKE_UNITY_BUILD=ON", "-DCMAKE_CXX_FLAGS_RELEASE=-O1 -DNDEBUG", *vectors])
         subprocess.run(["cmake", "--build", self.build, "--target", "unmetal_program", "--parallel", str(jobs)], check=True)
         for name in ("bin", "lib"):
-            shutil.rmtree(self.pack / name, ignore_errors=True)
+            shutil.rmtree(self.bundle / name, ignore_errors=True)
         for name in ("bin", "lib", "controls", "faults"):
-            (self.pack / name).mkdir(parents=True, exist_ok=True)
+            (self.bundle / name).mkdir(parents=True, exist_ok=True)
         self.work.mkdir(exist_ok=True)
         commands = json.loads((self.build / "compile_commands.json").read_text())
         self.commands = {pathlib.Path(entry["file"]).resolve(): entry for entry in commands}
@@ -84,11 +84,11 @@ class CudaBuild:
             sys.exit(f"the program is linked in a way that is not known here:\n{text}")
         self.cudart = pathlib.Path(static).parent / "libcudart.so"
         libraries += ["-ldl", "-lpthread", str(self.cudart)]
-        self.library = self.pack / "lib" / "libunmetal.so"
+        self.library = self.bundle / "lib" / "libunmetal.so"
         self.linker = [words[0], "-shared", "-s"] + [word for word in words if word.startswith("-fuse-ld")]
         run([*self.linker, "-o", self.library, "-Wl,-soname,libunmetal.so", "-Wl,--whole-archive", archive,
              "-Wl,--no-whole-archive", *libraries], cwd=self.build)
-        program = self.pack / "bin" / "unmetal"
+        program = self.bundle / "bin" / "unmetal"
         words[words.index("-o") + 1] = str(program)
         words = [str(self.library) if word == archive else word for word in words if word != static]
         run([*words, "-s", str(self.cudart)], cwd=self.build)
@@ -97,7 +97,7 @@ class CudaBuild:
             match = re.search(r"=> (/\S+)", line)
             # What belongs to the C library comes with every machine and must be that machine's own.
             if match and not re.search(r"/(ld-linux|lib(c|m|dl|rt|pthread|resolv|util))[.-]", match.group(1)):
-                copy = self.pack / "lib" / pathlib.Path(match.group(1)).name
+                copy = self.bundle / "lib" / pathlib.Path(match.group(1)).name
                 if not copy.exists():
                     shutil.copy2(match.group(1), copy)
                     subprocess.run(["strip", "--strip-unneeded", copy], capture_output=True)
@@ -158,11 +158,11 @@ class CudaBuild:
 
     def make_control(self, unit, folder):
         """Builds the library of a source without a fault, and sees that it takes the place of the original."""
-        output = self.pack / library_name(unit)
+        output = self.bundle / library_name(unit)
         names = self.library_of(self.object_of(unit), folder, output)
         environment = {**os.environ, "LD_PRELOAD": str(output), "LD_BIND_NOW": "1", "LD_DEBUG": "bindings",
-                       "LD_LIBRARY_PATH": str(self.pack / "lib")}
-        done = subprocess.run([self.pack / "bin" / "unmetal", "--version"], env=environment, capture_output=True, text=True)
+                       "LD_LIBRARY_PATH": str(self.bundle / "lib")}
+        done = subprocess.run([self.bundle / "bin" / "unmetal", "--version"], env=environment, capture_output=True, text=True)
         bound = {match.group(1) for match in re.finditer(
             rf"binding file \S*libunmetal\.so \[0\] to {re.escape(str(output))} \[0\]: normal symbol `(\S+)'", done.stderr)}
         if done.returncode != 0 or not names or not bound:
@@ -222,25 +222,25 @@ class CudaPlanting(FaultQueue):
     def plant(self, family, place, fault):
         unit, fault, _ = fault
         name = f"faults/{family.name}-{place}.so"
-        why, known = self.build_once(unit, fault, self.build.pack / name)
+        why, known = self.build_once(unit, fault, self.build.bundle / name)
         entry = entry_of(family.name, fault)
         print_fault(f"{why or 'built'}{' before' if known else ''}, in {pathlib.PurePosixPath(unit).name}", entry)
         self.done(family, place, None if why else {**entry, "unit": unit, "library": name})
 
     def done(self, family, place, entry):
-        """Lists what is there with each fault: whoever stops this can run the pack."""
+        """Lists what is there with each fault: whoever stops this can run the bundle."""
         with self.changed:
             super().done(family, place, entry)
             self.write_list()
 
     def write_list(self):
-        """faults.json of the pack; returns what is in it."""
+        """faults.json of the bundle; returns what is in it."""
         faults = self.entries()
         units = {unit: {"filters": filters_of(unit), "library": library_name(unit)}
                  for unit in sorted({fault["unit"] for fault in faults})}
-        pack = {**self.head, "units": units, "faults": faults}
-        write_json(self.build.pack / "faults.json", pack)
-        return pack
+        bundle = {**self.head, "units": units, "faults": faults}
+        write_json(self.build.bundle / "faults.json", bundle)
+        return bundle
 
 
 def taking_turns(*orders):
@@ -263,38 +263,38 @@ def cuda_faults(units, arguments, family):
 
 
 def build_cuda(chosen, arguments):
-    """Builds and packs the faults of some families; the exit status."""
+    """Builds and bundles the faults of some families; the exit status."""
     started = time.monotonic()
     jobs = arguments.jobs or os.cpu_count() or 1
     build = CudaBuild(arguments.build.resolve(), jobs)
     print(f"built without a fault after {time.monotonic() - started:.0f} s", flush=True)
     planting = CudaPlanting(build, chosen, arguments)
     planting.run(jobs)
-    pack = planting.write_list()
-    print(f"{len(pack['faults'])} faults, {time.monotonic() - started:.0f} s (seed {arguments.seed})", flush=True)
+    bundle = planting.write_list()
+    print(f"{len(bundle['faults'])} faults, {time.monotonic() - started:.0f} s (seed {arguments.seed})", flush=True)
     unreplaced = sorted(unit for unit, code in build.controls.items() if code is None)
     if arguments.unpacked or unreplaced:
         return f"no library takes the place of {', '.join(unreplaced)}" if unreplaced else 0
-    packed = {entry["library"] for entry in [*pack["faults"], *pack["units"].values()]}
+    bundled = {entry["library"] for entry in [*bundle["faults"], *bundle["units"].values()]}
     archive = arguments.build / "faults.tar.xz"
     # The libraries resemble each other: a window as large as all of them.
     with lzma.open(archive, "wb", filters=[{"id": lzma.FILTER_LZMA2, "preset": 6, "dict_size": 1 << 27}]) as stream:
         with tarfile.open(fileobj=stream, mode="w|") as members:
-            for path in [build.pack / "bin", build.pack / "lib", build.pack / "faults.json",
-                         *(build.pack / name for name in sorted(packed))]:
-                members.add(path, "faults" / path.relative_to(build.pack))
+            for path in [build.bundle / "bin", build.bundle / "lib", build.bundle / "faults.json",
+                         *(build.bundle / name for name in sorted(bundled))]:
+                members.add(path, "faults" / path.relative_to(build.bundle))
     print(f"{archive}: {archive.stat().st_size} bytes, {time.monotonic() - started:.0f} s")
     return 0
 
 
 @contextlib.contextmanager
-def opened(pack):
-    """The folder of a pack, which is an archive or that folder."""
-    if pack.is_dir():
-        yield pack.resolve()
+def opened(bundle):
+    """The folder of a bundle, which is an archive or that folder."""
+    if bundle.is_dir():
+        yield bundle.resolve()
         return
     with tempfile.TemporaryDirectory(prefix="unmetal-faults-") as name:
-        with lzma.open(pack) as stream, tarfile.open(fileobj=stream) as archive:
+        with lzma.open(bundle) as stream, tarfile.open(fileobj=stream) as archive:
             archive.extractall(name, filter="data")
         yield pathlib.Path(name) / "faults"
 
@@ -307,7 +307,7 @@ class CudaTrial:
         self.folder = folder
         self.device = device
         self.end = end
-        self.pack = json.loads((folder / "faults.json").read_text())
+        self.bundle = json.loads((folder / "faults.json").read_text())
 
     def left(self):
         return float("inf") if self.end is None else self.end - time.monotonic()
@@ -324,7 +324,7 @@ class CudaTrial:
 
     def check_unit(self, unit):
         """(why its faults cannot be judged or None, seconds)"""
-        entry = self.pack["units"][unit]
+        entry = self.bundle["units"][unit]
         red, seconds, in_time = self.check(entry["library"], entry["filters"], LONGEST_CHECK)
         red = red if in_time else "no time was left"
         print(f"{red or 'green'} without a fault: {unit}, {seconds:.0f} s", flush=True)
@@ -336,7 +336,7 @@ class CudaTrial:
         fault["outcome"], fault["seconds"] = None, 0
         if red is None:
             outcome, fault["seconds"], in_time = self.check(
-                fault["library"], self.pack["units"][fault["unit"]]["filters"], 30 + 4 * seconds)
+                fault["library"], self.bundle["units"][fault["unit"]]["filters"], 30 + 4 * seconds)
             if in_time:
                 fault["outcome"] = outcome
             else:
@@ -348,26 +348,26 @@ class CudaTrial:
     def run(self, jobs):
         """The faults of all families take turns, after all sources without one have begun."""
         with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-            without = {unit: pool.submit(self.check_unit, unit) for unit in self.pack["units"]}
+            without = {unit: pool.submit(self.check_unit, unit) for unit in self.bundle["units"]}
             turns = collections.Counter()
             order = []
-            for fault in self.pack["faults"]:
+            for fault in self.bundle["faults"]:
                 order.append((turns[fault["family"]], len(order), fault))
                 turns[fault["family"]] += 1
             trials = [pool.submit(lambda fault=fault: self.check_fault(fault, without[fault["unit"]].result()))
                       for _, _, fault in sorted(order, key=lambda one: one[:2])]
             for trial in trials:
                 trial.result()
-        return self.pack
+        return self.bundle
 
 
 def run_cuda(arguments):
-    """Runs a pack; prints a line for each fault and the count, writes the results."""
+    """Runs a bundle; prints a line for each fault and the count, writes the results."""
     with opened(arguments.run) as folder:
-        pack = CudaTrial(folder, arguments.device, arguments.end).run(arguments.jobs or 12)
+        bundle = CudaTrial(folder, arguments.device, arguments.end).run(arguments.jobs or 12)
     devices = subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"],
                              capture_output=True, text=True) if shutil.which("nvidia-smi") else None
-    pack["machine"] = devices.stdout.split("\n")[0] if devices else ""
+    bundle["machine"] = devices.stdout.split("\n")[0] if devices else ""
     if arguments.results:
-        write_json(arguments.results, pack)
-    return closing_line(pack)
+        write_json(arguments.results, bundle)
+    return closing_line(bundle)

@@ -18,70 +18,63 @@ def caught(entries):
     return sum(entry["outcome"] is not None for entry in counted(entries))
 
 
-def by_family(pack):
+def by_family(bundle):
     found = collections.defaultdict(list)
-    for entry in pack["faults"]:
+    for entry in bundle["faults"]:
         found[entry["family"]].append(entry)
     return dict(sorted(found.items()))
 
 
-def closing_line(pack):
+def closing_line(bundle):
     """Prints the counts; the exit status."""
-    families = by_family(pack)
+    families = by_family(bundle)
     for family, entries in families.items():
         print(f"{family}: {caught(entries)} of {len(counted(entries))}")
         for why in {entry["unjudged"] for entry in entries if "unjudged" in entry}:
             print(f"    others not judged: {why}")
     short = [family for family, entries in families.items()
              if not counted(entries) or caught(entries) < GOAL * len(counted(entries))]
-    print(f"{caught(pack['faults'])} of {len(counted(pack['faults']))} faults caught (seed {pack['seed']}, goal "
+    print(f"{caught(bundle['faults'])} of {len(counted(bundle['faults']))} faults caught (seed {bundle['seed']}, goal "
           f"{100 * GOAL:.0f} %" + (f"; short of it: {', '.join(short)})" if short else ")"))
-    return 0 if counted(pack["faults"]) and caught(pack["faults"]) >= GOAL * len(counted(pack["faults"])) else 1
+    return 0 if counted(bundle["faults"]) and caught(bundle["faults"]) >= GOAL * len(counted(bundle["faults"])) else 1
 
 
-def table(families):
-    lines = ["| family | planted | caught | share | change no result |", "|---|---|---|---|---|"]
-    for family, entries in families.items():
-        count = len(counted(entries))
+def missed_lines(bundle):
+    """The faults that were not caught, as they were planted."""
+    lines = []
+    for entry in counted(bundle["faults"]):
+        if entry["outcome"] is None:
+            lines += [f"not caught: {entry['file']} line {entry['line']}, {entry['kind']}", f"- {entry['old']}", f"+ {entry['new']}"]
+    return lines
+
+
+def rows_of(bundle):
+    """The line of each family that was drawn, without those of which no fault was judged."""
+    rows = {}
+    for family, entries in by_family(bundle).items():
         same = sum("equivalent" in entry for entry in entries)
-        lines.append(f"| {family} | {count} | {caught(entries)} | {100 * caught(entries) / max(1, count):.0f} % | {same or ''} |")
-    return lines
+        judged = len(counted(entries))
+        if judged:
+            rows[family] = (f"| {family} | {bundle['seed']} | {bundle['commit']} | {judged + same} | {same or ''} | {caught(entries)} | "
+                            f"{caught(entries)} of {judged} |")
+    return rows
 
 
-def fault_lines(entry):
-    lines = [f"`{entry['file']}` line {entry['line']}, {entry['kind']}"
-             + (f": {entry['equivalent']}" if "equivalent" in entry else ":")]
-    return [*lines, "", "```", f"- {entry['old']}", f"+ {entry['new']}", "```", ""]
+def with_rows(text, title, rows):
+    """The report with these lines in the table of this section, in the place of older ones of the same families."""
+    head, heading, rest = text.partition(f"## {title}\n")
+    if not heading:
+        raise SystemExit(f"{REPORT} has no section {title}")
+    section, *others = re.split(r"^(?=## )", rest, flags=re.MULTILINE)
+    lines = section.split("\n")
+    old = {line.split("|")[1].strip(): line for line in lines if line.startswith("| ") and not line.startswith("| family")}
+    begin = next(number for number, line in enumerate(lines) if line.startswith("|---")) + 1
+    table = [line for _, line in sorted((old | rows).items())]
+    return head + heading + "\n".join([*lines[:begin], *table, *lines[begin + len(old):]]) + "".join(others)
 
 
-def report_rows(pack):
-    """The table, what was not caught, and what changes no result."""
-    lines = table(by_family(pack))
-    missed = [entry for entry in counted(pack["faults"]) if entry["outcome"] is None]
-    same = [entry for entry in pack["faults"] if "equivalent" in entry]
-    for title, entries in (("Not caught:", missed), ("Change no result, and do not count:", same)):
-        if entries:
-            lines += ["", title, ""]
-        for entry in entries:
-            lines += fault_lines(entry)
-    return lines
-
-
-def write_section(title, lines):
-    """Puts a section into the report, in the place of the one with this title."""
-    text = REPORT.read_text() if REPORT.is_file() else ""
-    sections = {section.split("\n")[0]: section for section in re.split(r"^## ", text, flags=re.MULTILINE)[1:]}
-    sections[title] = "\n".join([title, "", *lines]).rstrip("\n") + "\n"
-    head = ("# Planted faults\n\n`scripts/plant-faults` changes one operator, bound, divisor, index or comparison of a kernel\n"
-            "at a time and looks whether `unmetal conform` notices. The goal is 95 %.\n")
-    REPORT.write_text("\n".join([head] + ["## " + sections[one].rstrip("\n") + "\n" for one in sorted(sections)]))
-    print(f"written: {REPORT.relative_to(ROOT)}")
-
-
-def write_report(pack):
-    """A pack of CUDA kernels has units."""
-    on_cuda = "units" in pack
-    command = f"scripts/plant-faults {'--cuda ' if on_cuda else ''}--seed {pack['seed']} --count {pack['count']}"
-    write_section("CUDA kernels" if on_cuda else "Kernels of the CPU", [
-        f"{pack['machine']}, commit {pack['commit']}, seed {pack['seed']}, up to {pack['count']} faults a family:", "",
-        "```sh", command, *(["scripts/cuda-run faults"] if on_cuda else []), "```", "", *report_rows(pack)])
+def write_report(bundle):
+    """A bundle of CUDA kernels has units."""
+    title = "CUDA kernels" if "units" in bundle else "Kernels of the CPU"
+    REPORT.write_text(with_rows(REPORT.read_text(), title, rows_of(bundle)))
+    print("\n".join([*missed_lines(bundle), f"written: {REPORT.relative_to(ROOT)}"]))

@@ -1,6 +1,7 @@
 """What `unmetal bench` writes; the figures themselves are no matter of tests."""
 
 import json
+import os
 import unittest
 
 from harness import ProgramTest, run
@@ -23,19 +24,57 @@ class Bench(ProgramTest):
 
     def check(self, row, kind, more):
         self.assertEqual(set(row), ROW | {kind} | more)
-        for number in {"batch", "ms", "bytes", "floor_ms", "fraction_of_floor"} | more:
+        for number in {"batch", "ms", "bytes", "floor_ms", "fraction_of_floor"} | more - {"implementation"}:
             self.assertGreater(row[number], 0, number)
         self.assertAlmostEqual(row["fraction_of_floor"], row["floor_ms"] / row["ms"])
 
     def test_a_kernel(self):
         for row in self.rows("CNNNeuron forward float16"):
-            self.check(row, "kernel", set())
+            self.check(row, "kernel", {"implementation"})
             self.assertEqual((row["direction"], row["format"], row["device"]), ("forward", "float16", "cpu"))
 
     def test_a_kernel_whose_images_stay_in_the_caches(self):
         row, = self.rows("CNNNeuron forward float16 56x56x64 TanH", "--megabytes", 2)
         image = 2 * 2 * 56 * 56 * 64
         self.assertEqual(row["batch"], -(-2_000_000 // image))
+
+    def test_every_implementation_in_turns(self):
+        words = "CNNConvolution forward float32 28x28x1 to 32, kernel 5x5"
+        rows = self.rows(words, "--implementation", "all", "--megabytes", 1)
+        timed = [row for row in rows if "ms" in row]
+        self.assertIn("onednn", [row["implementation"] for row in timed])
+        self.assertGreater(len(timed), 1)
+        for row in timed[:-1]:
+            self.assertGreater(row["next_over_this"], 0)
+        for row in rows:
+            if row not in timed:
+                self.assertTrue(row["refused"].startswith(row["implementation"] + ": "), row)
+
+    def test_one_implementation_runs(self):
+        """What is forced is what the dispatch log says ran."""
+        words = "CNNConvolution forward float32 28x28x1 to 32, kernel 5x5"
+        done = run("bench", "--filter", words, "--implementation", "onednn", "--megabytes", 1,
+                   env={**os.environ, "UNMETAL_VERBOSE": "dispatch"})
+        self.assertEqual(done.returncode, 0)
+        convolutions = [line for line in done.stderr.split("\n") if line.startswith("unmetal: convolution forward")]
+        self.assertIn(": onednn ", convolutions[-1])
+        self.assertIn("  by onednn", done.stdout)
+
+    def test_an_unknown_implementation_is_an_error_with_those_that_exist(self):
+        for command in ("bench", "conform"):
+            done = run(command, "--implementation", "onednm")
+            self.assertNotEqual(done.returncode, 0)
+            self.assertIn("did you mean onednn?", done.stderr)
+            self.assertIn("there are ", done.stderr)
+
+    def test_an_implementation_that_refuses_is_said_to(self):
+        done = run("bench", "--filter", "CNNConvolution forward float32 28x28x1 to 32, kernel 5x5", "--implementation", "depthwise")
+        self.assertEqual(done.returncode, 0)
+        self.assertIn("refused by depthwise: ", done.stdout)
+
+    def test_a_training_step_with_and_without(self):
+        row, = self.rows("lenet step float32 28x28x1 batch 16", "--implementation", "onednn")
+        self.check(row, "net", {"images_per_s", "peak_bytes", "implementation", "without_over_with"})
 
     def test_a_training_step(self):
         row, = self.rows("lenet step float32 28x28x1 batch 64")

@@ -15,6 +15,7 @@ PROGRAM = os.environ["UNMETAL_PROGRAM"]
 SECONDS = float(os.environ["UNMETAL_RUN_SECONDS"])
 SIDE = 28
 CLASSES = 10
+to_bytes = struct.pack
 
 
 def run(*arguments, **options):
@@ -31,7 +32,7 @@ def picture(label, generator):
 
 
 def idx(shape, values):
-    return bytes([0, 0, 8, len(shape)]) + struct.pack(f">{len(shape)}I", *shape) + values
+    return bytes([0, 0, 8, len(shape)]) + to_bytes(f">{len(shape)}I", *shape) + values
 
 
 def write_data(folder, training=256, test=64):
@@ -48,9 +49,9 @@ def write_data(folder, training=256, test=64):
 
 def png(width, height, pixels):
     def chunk(kind, content):
-        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+        return to_bytes(">I", len(content)) + kind + content + to_bytes(">I", zlib.crc32(kind + content))
     rows = b"".join(b"\0" + pixels[i * width:(i + 1) * width] for i in range(height))
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)) + \
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", to_bytes(">IIBBBBB", width, height, 8, 0, 0, 0, 0)) + \
         chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
 
 
@@ -73,7 +74,7 @@ def with_tensor(checkpoint, name, values=None, **metadata):
     entries["__metadata__"].update(metadata)
     text = json.dumps(entries).encode()
     text += b" " * (-len(text) % 8)
-    checkpoint.write_bytes(struct.pack("<Q", len(text)) + text + data)
+    checkpoint.write_bytes(to_bytes("<Q", len(text)) + text + data)
 
 
 def position(checkpoint):

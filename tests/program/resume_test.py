@@ -2,12 +2,11 @@
 
 import os
 import random
-import struct
 import subprocess
 import time
 import unittest
 
-from harness import (PROGRAM, ProgramTest, SECONDS, SIDE, contents, header, metrics, picture, png, position, run, with_tensor,
+from harness import (PROGRAM, ProgramTest, SECONDS, SIDE, contents, header, metrics, picture, png, position, run, to_bytes, with_tensor,
                      without_speed, write_data)
 
 EPOCHS = 10
@@ -158,10 +157,10 @@ class Resume(ProgramTest):
         (out / "graph.dot").write_text("of an earlier training")
         (out / "graph.dot.old-1").write_text("mine")
         for name, values, metadata, words in (
-                ("conv1.weight.velocity", struct.pack("<f", -1), {}, "is negative"),
-                ("conv1.weight.velocity", struct.pack("<f", float("inf")), {}, "is not finite"),
-                ("conv1.weight", struct.pack("<f", float("nan")), {}, "is not finite"),
-                ("conv1.step", struct.pack("<Q", 2**64 - 1), {}, "beyond the 20 steps"),
+                ("conv1.weight.velocity", to_bytes("<f", -1), {}, "is negative"),
+                ("conv1.weight.velocity", to_bytes("<f", float("inf")), {}, "is not finite"),
+                ("conv1.weight", to_bytes("<f", float("nan")), {}, "is not finite"),
+                ("conv1.step", to_bytes("<Q", 2**64 - 1), {}, "beyond the 20 steps"),
                 ("", None, {"position.step": str(2**64 - 1)}, "beyond"),
                 ("", None, {"position.step": "24", "position.epoch": "0", "position.batch": "24"}, "another number"),
                 ("", None, {"position.best_accuracy": "nan"}, "best accuracy")):

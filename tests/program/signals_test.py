@@ -7,13 +7,12 @@ import re
 import resource
 import select
 import signal
-import struct
 import subprocess
 import termios
 import time
 import unittest
 
-from harness import PROGRAM, SECONDS, ProgramTest, metrics, position, run
+from harness import PROGRAM, SECONDS, ProgramTest, metrics, position, run, to_bytes
 
 EPOCHS = 400
 
@@ -134,7 +133,7 @@ class Terminals(ProgramTest):
 
     @staticmethod
     def resize(leader, columns):
-        fcntl.ioctl(leader, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        fcntl.ioctl(leader, termios.TIOCSWINSZ, to_bytes("HHHH", 24, columns, 0, 0))
 
     def test_the_bar_follows_the_terminals_width(self):
         bars = [len(bar) for bar in re.findall(r"\r\x1b\[K(epoch [^\r\n]*)", self.show(columns=120, later=40)) if "loss" in bar]

@@ -3,12 +3,11 @@
 import fcntl
 import os
 import pty
-import struct
 import subprocess
 import termios
 import unittest
 
-from harness import PROGRAM, ProgramTest, SECONDS, SIDE, png, run
+from harness import PROGRAM, ProgramTest, SECONDS, SIDE, png, run, to_bytes
 
 
 class Typos(ProgramTest):
@@ -70,7 +69,7 @@ class Help(ProgramTest):
     def in_terminal(self, columns, *arguments):
         """What the program prints on a terminal of so many columns."""
         terminal, end = pty.openpty()
-        fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        fcntl.ioctl(end, termios.TIOCSWINSZ, to_bytes("HHHH", 24, columns, 0, 0))
         environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
         program = subprocess.Popen([PROGRAM, *arguments], stdout=end, env=environment)
         os.close(end)

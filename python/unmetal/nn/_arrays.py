@@ -140,7 +140,7 @@ def limited(array: Data, least: float, most: float) -> Data:
 
 
 def rounded(array: Data) -> Data:
-    """To whole numbers, halves to even ones."""
+    """To whole numbers; from the middle between two to the even one."""
     return array.round() if is_tensor(array) else np.round(array)
 
 
