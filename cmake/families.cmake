@@ -8,9 +8,9 @@ unmetal_family(pooling
 unmetal_family(upsampling
   HEADERS crop_and_resize.hpp grid_sample.hpp image_scale.hpp resize.hpp scale_node.hpp upsampling_node.hpp
   SOURCES crop_and_resize.cpp crop_and_resize_cpu.cpp crop_and_resize_problem.cpp grid_sample.cpp grid_sample_cpu.cpp image_scale.cpp
-          resize.cpp scale_node.cpp upsampling_call.cpp upsampling_node.cpp upsampling_plain.cpp upsampling_problem.cpp upsampling_taps.cpp
-  CUDA crop_and_resize_cuda.cu grid_sample_cuda.cu lanczos_cuda.cu upsampling_cuda.cu upsampling_shrink_cuda.cu
-       upsampling_tiles_cuda.cu
+          resize.cpp scale_node.cpp upsampling_call.cpp upsampling_node.cpp upsampling_problem.cpp upsampling_reference.cpp upsampling_rows.cpp
+          upsampling_taps.cpp
+  CUDA crop_and_resize_cuda.cu grid_sample_cuda.cu lanczos_cuda.cu upsampling_cuda.cu upsampling_tiles_cuda.cu
   CONFORM grid_sample_conform.cpp grid_sample_reference.cpp image_scale_conform.cpp upsampling_reference_call.cpp
   TESTS crop_and_resize_test.cpp grid_sample_test.cpp image_scale_test.cpp resize_test.cpp upsampling_test.cpp)
 unmetal_family(convolution
@@ -44,10 +44,9 @@ unmetal_family(instance_normalization
   TESTS group_normalization_test.cpp instance_normalization_test.cpp)
 unmetal_family(normalization
   HEADERS normalization_node.hpp
-  SOURCES normalization_channels.cpp normalization_fives.cpp normalization_fives_plan.cpp normalization_narrow.cpp normalization_narrow_plan.cpp
-          normalization_node.cpp normalization_plain.cpp normalization_problem.cpp normalization_window_plan.cpp normalization_window_rows.cpp
-  CUDA normalization_channels_cuda.cu normalization_columns_cuda.cu normalization_cuda.cu normalization_images_cuda.cu
-       normalization_pixels_cuda.cu normalization_strips_cuda.cu
+  SOURCES normalization_channels.cpp normalization_node.cpp normalization_problem.cpp normalization_reference.cpp
+          normalization_window_plan.cpp normalization_window_rows.cpp
+  CUDA normalization_channels_cuda.cu normalization_cuda.cu normalization_sliding_cuda.cu
   CONFORM normalization_reference_call.cpp
   TESTS normalization_test.cpp)
 unmetal_family(arithmetic

@@ -115,7 +115,7 @@ function(unmetal_sanitize_sources target)
         # It is what other kernels are compared with: checked on the spot it compiles in the same time and runs faster.
         list(FILTER options EXCLUDE REGEX "call-threshold")
       endif()
-    elseif(target STREQUAL "unmetal" AND UNMETAL_SANITIZE MATCHES "address" AND source MATCHES "(_(plain|cpu)[a-z_]*|/float16)\\.cpp$")
+    elseif(target STREQUAL "unmetal" AND UNMETAL_SANITIZE MATCHES "address" AND source MATCHES "(_(plain|cpu|reference)[a-z_]*|/float16)\\.cpp$")
       set(options -O1)  # loops over elements run longer than they compile
     elseif(target STREQUAL "unmetal_tools" AND NOT is_watched AND
            source MATCHES "/(data/[a-z_]+|checkpoint|initial_weights|jpeg|picture|picture_file)\\.cpp$")
@@ -314,7 +314,8 @@ endfunction()
 #   <name>_reference.cpp  <name>_conform.cpp  <name>_bench.cpp   references, self-check, timing
 #   <name>_reference_test.cpp  <name>_plan_test.cpp         tests of both
 # The lists name further files: of a family that is split by class, those of the CUDA back end (<name>_cuda.cu),
-# which are built where CUDA is, and tests of its public classes.
+# which are built where CUDA is, and tests of its public classes. Among SOURCES, <name>_reference.cpp belongs to the library:
+# the last entry of the family's list for the CPU calls it.
 function(unmetal_family name)
   cmake_parse_arguments(PARSE_ARGV 1 ARG "" "" "HEADERS;SOURCES;CUDA;CONFORM;TESTS")
   set(CMAKE_CURRENT_SOURCE_DIR "${PROJECT_SOURCE_DIR}/mps/${name}")
@@ -325,8 +326,12 @@ function(unmetal_family name)
   unmetal_sources(unmetal
     HEADERS ${name}.hpp ${ARG_HEADERS}
     SOURCES ${name}.cpp ${name}_cpu.cpp ${cuda} ${ARG_SOURCES})
+  set(reference ${name}_reference.cpp)
+  if(reference IN_LIST ARG_SOURCES)
+    set(reference "")
+  endif()
   unmetal_sources(unmetal_conform
-    SOURCES ${name}_reference.cpp ${name}_conform.cpp ${name}_bench.cpp ${ARG_CONFORM})
+    SOURCES ${reference} ${name}_conform.cpp ${name}_bench.cpp ${ARG_CONFORM})
   unmetal_tests(${name}_tests
     SOURCES ${name}_reference_test.cpp ${name}_plan_test.cpp ${ARG_TESTS}
     LABELS ${name} smoke)

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <functional>
@@ -45,8 +46,10 @@ struct Entry {
   std::shared_ptr<mtl::Device> device = testDevice();
   [[nodiscard]] bool isCpu() const { return device->kind() == mtl::DeviceKind::CPU; }
   [[nodiscard]] std::string name() const {
-    return (isCpu() ? "" : "cuda_") + std::string(implementation) +
-           (target == 0 ? "" : std::string("_") + hwy::TargetName(target));
+    std::string name = (isCpu() ? "" : "cuda_") + std::string(implementation) +
+                       (target == 0 ? "" : std::string("_") + hwy::TargetName(target));
+    std::replace(name.begin(), name.end(), ' ', '_');
+    return name;
   }
 };
 inline void PrintTo(const Entry& entry, std::ostream* stream) {

@@ -11,19 +11,19 @@
 #include "mps/core/cnn_kernel.hpp"
 
 /// Normalisations by what lies around a value: neighbouring channels, or neighbouring pixels of its own channel
-/// (MPSCNNNormalization.h; spec/03 sections 8 to 10).
+/// (MPSCNNNormalization.h).
 ///
-/// A window of kernelWidth x kernelHeight pixels, N = kernelWidth * kernelHeight, of destination pixel (x, y) covers
+/// A window has kernelWidth x kernelHeight pixels, N = kernelWidth * kernelHeight. That of destination pixel (x, y) covers
 /// source pixels x + offset.x - floor(kernelWidth / 2) ... x + offset.x + floor((kernelWidth - 1) / 2), and rows
-/// likewise: an even one has one pixel more to the left and to the top. Pixels outside the source are 0 (edge mode
-/// Zero) or the edge pixel (Clamp); the divisor is N all the same. Strides are 1.
+/// likewise. An even window has one pixel more to the left and to the top. Pixels outside the source are 0 (edge mode
+/// Zero) or the edge pixel (Clamp). The divisor is always N. Strides are 1.
 ///
-/// The encodes that return an image set `offset` by the padding policy; its remainder bits are ignored (spec/03 Q28),
-/// so that with size "same" and centred alignment, the default, offset is 0 and no window moves the image.
+/// The encodes that return an image set `offset` by the padding policy and ignore its remainder bits. With size "same" and
+/// centred alignment, the default, offset is 0.
 ///
-/// The gradients are those of the formulas, exactly; what Apple's header prints differs in places (spec/03 section
-/// 14). Each parameter of a gradient kernel that has not been set comes from the gradient state (Apple: all must be
-/// set by hand to the forward kernel's); in the encodes without a state it is the default.
+/// The gradients are the exact derivatives of the formulas. Those that Apple's header prints differ in places. A parameter
+/// that has not been set on a gradient kernel comes from the gradient state; Apple's must all be set by hand. In the
+/// encodes without a state it has its default.
 namespace mps {
 
 namespace detail {
@@ -114,8 +114,8 @@ class CNNSpatialNormalization : public CNNNormalization {
 ///     T = delta + alpha * V
 ///     Y = pm + ps * (X - p0 * M) * T^-beta
 ///
-/// alpha 0, which leaves the subtraction of the mean alone; beta 0.5, delta 1/1024, p0 1, pm 0, ps 1. The variance
-/// does not suffer where the mean is large.
+/// Defaults: alpha 0, beta 0.5, delta 1/1024, p0 1, pm 0, ps 1. With alpha 0 only the mean is subtracted. A large mean
+/// costs the variance no accuracy.
 class CNNLocalContrastNormalization : public CNNNormalization {
  public:
   /// Parameters as for CNNSpatialNormalization.

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cstdint>
-#include <iterator>
 #include <type_traits>
 #include <vector>
 
@@ -27,10 +26,6 @@ struct ChannelWindow {
             static_cast<float>(2.0 * static_cast<double>(problem.alpha) * static_cast<double>(problem.beta) /
                                static_cast<double>(problem.kernelSize))) {
     if (channels > 0 && channels < fewChannels) maskNeighbours();
-    if (channels > 0 && isShort()) {
-      findNeighbours(below, above, own_);
-      findNeighbours(above, below, seeing_);
-    }
   }
 
   /// Fewer channels than that do not fill a vector: pixels stay side by side, and masks leave out neighbours that
@@ -46,17 +41,11 @@ struct ChannelWindow {
   float alphaShare;
   float factor;  ///< 2 alpha beta / kernelSize
 
-  /// Lanes of a vector whose neighbours at distances -2, -1, 1 and 2 are of their window.
-  struct Neighbours {
-    std::uint16_t lanes[4];
-  };
-  /// Windows whose neighbours all lie in a vector and the ones before and behind it, next to it.
-  [[nodiscard]] bool isShort() const { return reach() <= 2; }
-  /// Of isShort(), for vectors from each channel on: neighbours in a channel's window, and channels whose windows hold it.
-  [[nodiscard]] const Neighbours* neighbours() const { return own_.data(); }
-  [[nodiscard]] const Neighbours* seeing() const { return seeing_.data(); }
-
-  [[nodiscard]] bool isPacked() const { return !masks_.empty(); }
+  /// Windows of five channels where pixels are whole vectors of any instruction set.
+  [[nodiscard]] bool isFiveOfWholeVectors() const {
+    return below == 2 && above == 2 && channels % mostLanes == 0;
+  }
+  [[nodiscard]] bool isAdjacent() const { return !masks_.empty(); }
   [[nodiscard]] std::int64_t reach() const { return std::max(below, above); }
   /// Floats before the first pixel, and of a pixel with the zeros behind it: whole vectors, so that pixels that are
   /// moved apart begin with one.
@@ -86,24 +75,7 @@ struct ChannelWindow {
       }
   }
 
-  void findNeighbours(std::int64_t before, std::int64_t behind, std::vector<Neighbours>& found) const {
-    constexpr std::int64_t distances[] = {-2, -1, 1, 2};
-    for (std::int64_t channel = 0; channel < channels; ++channel) {
-      Neighbours& of = found.emplace_back();
-      for (std::size_t k = 0; k < std::size(distances); ++k)
-        for (std::int64_t i = 0; i < mostLanes; ++i) {
-          const std::int64_t distance = distances[k];
-          const std::int64_t neighbour = (channel + i) % channels + distance;
-          const bool isSeen =
-              distance >= -before && distance <= behind && neighbour >= 0 && neighbour < channels;
-          of.lanes[k] = static_cast<std::uint16_t>(of.lanes[k] | (isSeen ? 1U << i : 0U));
-        }
-    }
-  }
-
   std::vector<Mask> masks_;
-  std::vector<Neighbours> own_;
-  std::vector<Neighbours> seeing_;
 };
 
 /// The largest that a tile's pixels become, moved apart or with what is read beside them.
@@ -131,7 +103,7 @@ struct ChannelPlace {
 };
 
 /// How the pixels of a tile lie, by value: what is behind an address would be read again for each vector.
-template <bool isPacked>
+template <bool isAdjacent>
 struct ChannelRows {
   ChannelRows(const ChannelWindow& window, std::size_t pixelCount)
       : pixels(pixelCount),
@@ -139,7 +111,7 @@ struct ChannelRows {
         stride(static_cast<std::size_t>(window.stride())),
         margin(static_cast<std::size_t>(window.margin())),
         reach(static_cast<std::size_t>(window.reach())),
-        masks(isPacked ? window.mask(0, 0) : nullptr) {}
+        masks(isAdjacent ? window.mask(0, 0) : nullptr) {}
 
   std::size_t pixels;
   std::size_t channels;
@@ -151,7 +123,7 @@ struct ChannelRows {
   /// Calls body(place, lanes) for the vectors of a tile. Of pixels that are moved apart no vector has channels of two.
   template <class D, class Body>
   HWY_INLINE void forVectorsOf(D d, Body&& body) const {
-    if constexpr (isPacked) {
+    if constexpr (isAdjacent) {
       const std::size_t step = hn::Lanes(d) % channels;
       std::size_t channel = 0;
       forVectors(
@@ -176,7 +148,7 @@ struct ChannelRows {
       for (std::size_t i = begin; i < end; i += hn::Lanes(d)) hn::StoreU(hn::Zero(d), d, values + i);
     };
     clear(0, margin);
-    if constexpr (isPacked) {
+    if constexpr (isAdjacent) {
       clear(margin + pixels * channels, margin + pixels * channels + reach);
     } else {
       for (std::size_t p = 0; p < pixels; ++p)
@@ -195,7 +167,7 @@ struct ChannelRows {
     const std::uint32_t* const mask = masks + place.channel * (2 * reach + 1) * ChannelWindow::mostLanes;
     const auto at = [&](std::ptrdiff_t distance) HWY_ATTR {
       const V value = hn::LoadU(d, center + distance);
-      if constexpr (!isPacked) return value;
+      if constexpr (!isAdjacent) return value;
       return hn::And(value, hn::BitCast(d, hn::Load(bits, mask + distance * ChannelWindow::mostLanes)));
     };
     V sum = hn::Load(d, center);
@@ -218,10 +190,10 @@ struct ChannelRows {
   }
 };
 
-template <bool isPacked, PowerKind kind>
+template <bool isAdjacent, PowerKind kind>
 void normalizePixels(const ChannelWindow& window, std::size_t pixels, ConstFloatRun x, FloatRun y) {
   const hn::ScalableTag<float> d;
-  const ChannelRows<isPacked> rows(window, pixels);
+  const ChannelRows<isAdjacent> rows(window, pixels);
   const NegativePower<kind, hn::ScalableTag<float>> powerOf(window.power);
   const std::ptrdiff_t below = window.below;
   const std::ptrdiff_t above = window.above;
@@ -237,11 +209,11 @@ void normalizePixels(const ChannelWindow& window, std::size_t pixels, ConstFloat
       });
 }
 
-template <bool isPacked, PowerKind kind>
+template <bool isAdjacent, PowerKind kind>
 void normalizePixelGradients(const ChannelWindow& window, std::size_t pixels, ConstFloatRun x,
                              ConstFloatRun dy, FloatRun dx) {
   const hn::ScalableTag<float> d;
-  const ChannelRows<isPacked> rows(window, pixels);
+  const ChannelRows<isAdjacent> rows(window, pixels);
   const NegativePower<kind, hn::ScalableTag<float>> powerOf(window.power);
   const std::ptrdiff_t below = window.below;
   const std::ptrdiff_t above = window.above;
@@ -275,51 +247,14 @@ void normalizePixelGradients(const ChannelWindow& window, std::size_t pixels, Co
 
 #if HWY_TARGET == HWY_AVX3
 
-/// The windows of a tile's vectors, one after the other, where ChannelWindow::isShort(): neighbours are moved between
-/// registers, and masks leave out those that belong to another pixel.
-class ShortWindows {
- public:
-  ShortWindows(const ChannelWindow::Neighbours* neighbours, std::int64_t channels)
-      : neighbours_(neighbours),
-        channels_(static_cast<std::size_t>(channels)),
-        step_(static_cast<std::size_t>(ChannelWindow::mostLanes % channels)) {}
-
-  /// The sum over the windows of a vector, given the ones before and behind it.
-  template <class V>
-  HWY_INLINE V sum(V before, V center, V behind) {
-    const std::uint16_t* const lanes = neighbours_[channel_].lanes;
-    channel_ += step_;
-    if (channel_ >= channels_) channel_ -= channels_;
-    const __m512i low = _mm512_castps_si512(before.raw);
-    const __m512i middle = _mm512_castps_si512(center.raw);
-    const __m512i high = _mm512_castps_si512(behind.raw);
-    const V second = moved<V>(_mm512_maskz_alignr_epi32(lanes[0], middle, low, 14));
-    const V first = moved<V>(_mm512_maskz_alignr_epi32(lanes[1], middle, low, 15));
-    const V third = moved<V>(_mm512_maskz_alignr_epi32(lanes[2], high, middle, 1));
-    const V fourth = moved<V>(_mm512_maskz_alignr_epi32(lanes[3], high, middle, 2));
-    return hn::Add(center, hn::Add(hn::Add(second, fourth), hn::Add(first, third)));
-  }
-
- private:
-  template <class V>
-  static HWY_INLINE V moved(__m512i lanes) {
-    return V{_mm512_castsi512_ps(lanes)};
-  }
-
-  const ChannelWindow::Neighbours* neighbours_;
-  std::size_t channels_;
-  std::size_t step_;
-  std::size_t channel_ = 0;
-};
-
-/// The same for windows of five channels where pixels are whole vectors: there is nothing beside the first and the last
-/// one of a pixel, and the sums of two channels serve twice.
+/// The sums over windows of five channels of vectors that follow each other, where pixels are whole vectors. Neighbours
+/// are moved between registers; the sum of two channels serves two windows.
 template <class V>
-class WholeVectorWindows {
+class FiveChannelSums {
  public:
-  explicit WholeVectorWindows(std::int64_t channels) : channels_(static_cast<std::size_t>(channels)) {}
+  explicit FiveChannelSums(std::int64_t channels) : channels_(static_cast<std::size_t>(channels)) {}
 
-  HWY_INLINE V sum(V /*before*/, V center, V behind) {
+  HWY_INLINE V sum(V center, V behind) {
     const hn::ScalableTag<float> d;
     const V low = channel_ == 0 ? moved<1>(hn::Zero(d), center) : pairs_;
     channel_ += ChannelWindow::mostLanes;
@@ -342,110 +277,69 @@ class WholeVectorWindows {
   V pairs_ = hn::Zero(hn::ScalableTag<float>());
 };
 
-/// Calls normalize(the windows of a tile's vectors, the channels whose windows hold them).
-template <class Normalize>
-HWY_INLINE void withShortWindows(const ChannelWindow& window, Normalize&& normalize) {
-  if (window.below == 2 && window.above == 2 && window.channels % ChannelWindow::mostLanes == 0) {
-    const WholeVectorWindows<hn::Vec<hn::ScalableTag<float>>> windows(window.channels);
-    return normalize(windows, windows);
-  }
-  normalize(ShortWindows(window.neighbours(), window.channels),
-            ShortWindows(window.seeing(), window.channels));
-}
-
-/// The vector at i of `count` elements: a whole one, or what there is of it.
-template <bool isWhole, class D>
-HWY_INLINE hn::Vec<D> loadAt(D d, ConstFloatRun from, std::size_t i, std::size_t count) {
-  if (isWhole || i + hn::Lanes(d) <= count) return AllLanes{}.load(d, from + i);
-  return i < count ? FirstLanes{count - i}.load(d, from + i) : hn::Zero(d);
-}
-template <bool isWhole, class D>
-HWY_INLINE void storeAt(D d, hn::Vec<D> value, FloatRun to, std::size_t i, std::size_t count) {
-  if (isWhole || i + hn::Lanes(d) <= count) return AllLanes{}.store(d, value, to + i);
-  FirstLanes{count - i}.store(d, value, to + i);
-}
-
-/// Calls emit(i, areWhole, sum over the windows) for all vectors, value(i, areWhole) having given the one behind it.
-/// @param areWhole this vector and the next one
-template <class D, class Windows, class Value, class Emit>
-HWY_INLINE void forShortSums(D d, Windows windows, std::size_t count, Value&& value, Emit&& emit) {
+/// Calls emit(i, sum over the windows) for all vectors of whole pixels, value(i, isAny) having given the vector behind it.
+/// @param isAny whether there is such a vector
+template <class D, class Value, class Emit>
+HWY_INLINE void forFiveChannelSums(D d, std::int64_t channels, std::size_t count, Value&& value,
+                                   Emit&& emit) {
   const std::size_t lanes = hn::Lanes(d);
-  auto before = hn::Zero(d);
-  auto center = value(0, std::false_type());
-  const auto step = [&](std::size_t i, auto areWhole) HWY_ATTR __attribute__((always_inline)) {
-    const auto behind = value(i + lanes, areWhole);
-    emit(i, areWhole, windows.sum(before, center, behind));
-    before = center;
+  FiveChannelSums<hn::Vec<D>> sums(channels);
+  auto center = value(0, std::true_type());
+  const auto step = [&](std::size_t i, auto isAny) HWY_ATTR __attribute__((always_inline)) {
+    const auto behind = value(i + lanes, isAny);
+    emit(i, sums.sum(center, behind));
     center = behind;
   };
   std::size_t i = 0;
-  for (; i + 2 * lanes <= count; i += lanes) step(i, std::true_type());
-  for (; i < count; i += lanes) step(i, std::false_type());
+  for (; i + lanes < count; i += lanes) step(i, std::true_type());
+  step(i, std::false_type());
 }
 
-/// T of the vectors of a part, whole ones.
-template <class D, class Windows>
-HWY_INLINE void sumShortWindows(D d, const ChannelWindow& window, const Windows& windows, std::size_t count,
-                                ConstFloatRun x, float* t) {
+/// Calls make(i, X, T) for the vectors of a part: with the sums where the power is short, else in a loop of its own,
+/// because a processor overlaps few iterations of a long chain of instructions.
+template <PowerKind kind, class D, class Make>
+HWY_INLINE void forFiveChannelWindows(D d, const ChannelWindow& window, std::size_t count, ConstFloatRun x,
+                                      Make&& make) {
   using V = hn::Vec<D>;
   const V delta = hn::Set(d, window.delta);
   const V alphaShare = hn::Set(d, window.alphaShare);
-  forShortSums(
-      d, windows, count,
-      [&](std::size_t i, auto isWhole) HWY_ATTR __attribute__((always_inline)) {
-        const V value = loadAt<isWhole>(d, x, i, count);
-        return hn::Mul(value, value);
-      },
-      [&](std::size_t i, auto /*isWhole*/, V sum) HWY_ATTR
-      __attribute__((always_inline)) { hn::Store(hn::MulAdd(sum, alphaShare, delta), d, t + i); });
-}
-
-/// Calls make(i, areWhole, X, T) for the vectors of a part: with the sums where the power is short, else from a pass of its
-/// own, because of a chain of all instructions a processor overlaps few.
-template <PowerKind kind, class D, class Windows, class Make>
-HWY_INLINE void forShortWindows(D d, const ChannelWindow& window, const Windows& windows, std::size_t count,
-                                ConstFloatRun x, Make&& make) {
-  using V = hn::Vec<D>;
+  V current = hn::Zero(d);
+  V next = hn::Zero(d);
+  const auto square = [&](std::size_t i, auto isAny) HWY_ATTR __attribute__((always_inline)) {
+    current = next;
+    if constexpr (isAny) next = AllLanes{}.load(d, x + i);
+    return isAny ? hn::Mul(next, next) : hn::Zero(d);
+  };
   if constexpr (isLong(kind)) {
     alignas(64) float t[Tiling::capacity];
-    sumShortWindows(d, window, windows, count, x, t);
-    std::size_t i = 0;
-    for (; i + hn::Lanes(d) <= count; i += hn::Lanes(d))
-      make(i, std::true_type(), AllLanes{}.load(d, x + i), hn::Load(d, t + i));
-    if (i < count) make(i, std::false_type(), loadAt<false>(d, x, i, count), hn::Load(d, t + i));
+    forFiveChannelSums(
+        d, window.channels, count, square, [&](std::size_t i, V sum) HWY_ATTR __attribute__((always_inline)) {
+          hn::Store(hn::MulAdd(sum, alphaShare, delta), d, t + i);
+        });
+    for (std::size_t i = 0; i < count; i += hn::Lanes(d))
+      make(i, AllLanes{}.load(d, x + i), hn::Load(d, t + i));
   } else {
-    const V delta = hn::Set(d, window.delta);
-    const V alphaShare = hn::Set(d, window.alphaShare);
-    V current = hn::Zero(d);
-    V next = hn::Zero(d);
-    forShortSums(
-        d, windows, count,
-        [&](std::size_t i, auto isWhole) HWY_ATTR __attribute__((always_inline)) {
-          current = next;
-          next = loadAt<isWhole>(d, x, i, count);
-          return hn::Mul(next, next);
-        },
-        [&](std::size_t i, auto isWhole, V sum) HWY_ATTR
-        __attribute__((always_inline)) { make(i, isWhole, current, hn::MulAdd(sum, alphaShare, delta)); });
+    forFiveChannelSums(
+        d, window.channels, count, square, [&](std::size_t i, V sum) HWY_ATTR __attribute__((always_inline)) {
+          make(i, current, hn::MulAdd(sum, alphaShare, delta));
+        });
   }
 }
 
-template <PowerKind kind, class Windows>
-HWY_INLINE void normalizeShortWindows(const ChannelWindow& window, const Windows& windows, std::size_t count,
-                                      ConstFloatRun x, FloatRun y) {
+template <PowerKind kind>
+HWY_INLINE void normalizeFiveChannels(const ChannelWindow& window, std::size_t count, ConstFloatRun x,
+                                      FloatRun y) {
   const hn::ScalableTag<float> d;
   using V = hn::Vec<decltype(d)>;
   const NegativePower<kind, hn::ScalableTag<float>> powerOf(window.power);
-  forShortWindows<kind>(
-      d, window, windows, count,
-      x, [&](std::size_t i, auto isWhole, V value, V t) HWY_ATTR __attribute__((always_inline)) {
-        storeAt<isWhole>(d, hn::Mul(value, powerOf(d, t)), y, i, count);
+  forFiveChannelWindows<kind>(
+      d, window, count, x, [&](std::size_t i, V value, V t) HWY_ATTR __attribute__((always_inline)) {
+        AllLanes{}.store(d, hn::Mul(value, powerOf(d, t)), y + i);
       });
 }
 
-template <PowerKind kind, class Windows>
-HWY_INLINE void normalizeShortWindowGradients(const ChannelWindow& window, const Windows& windows,
-                                              const Windows& seeing, std::size_t count, ConstFloatRun x,
+template <PowerKind kind>
+HWY_INLINE void normalizeFiveChannelGradients(const ChannelWindow& window, std::size_t count, ConstFloatRun x,
                                               ConstFloatRun dy, FloatRun dx) {
   const hn::ScalableTag<float> d;
   using V = hn::Vec<decltype(d)>;
@@ -453,21 +347,20 @@ HWY_INLINE void normalizeShortWindowGradients(const ChannelWindow& window, const
   const V factor = hn::Set(d, window.factor);
   alignas(64) float terms[Tiling::capacity];
   alignas(64) float direct[Tiling::capacity];
-  forShortWindows<kind>(
-      d, window, windows, count,
-      x, [&](std::size_t i, auto isWhole, V value, V t) HWY_ATTR __attribute__((always_inline)) {
+  forFiveChannelWindows<kind>(
+      d, window, count, x, [&](std::size_t i, V value, V t) HWY_ATTR __attribute__((always_inline)) {
         const V power = powerOf(d, t);
-        const V gradient = loadAt<isWhole>(d, dy, i, count);
+        const V gradient = AllLanes{}.load(d, dy + i);
         hn::Store(hn::Mul(gradient, power), d, direct + i);
         hn::Store(hn::Mul(hn::Mul(gradient, value), powerOf.next(d, t, power)), d, terms + i);
       });
-  forShortSums(
-      d, seeing, count,
-      [&](std::size_t i, auto isWhole) HWY_ATTR
-      __attribute__((always_inline)) { return isWhole || i < count ? hn::Load(d, terms + i) : hn::Zero(d); },
-      [&](std::size_t i, auto isWhole, V sum) HWY_ATTR __attribute__((always_inline)) {
-        const V inner = hn::Mul(loadAt<isWhole>(d, x, i, count), sum);
-        storeAt<isWhole>(d, hn::NegMulAdd(factor, inner, hn::Load(d, direct + i)), dx, i, count);
+  forFiveChannelSums(
+      d, window.channels, count,
+      [&](std::size_t i, auto isAny) HWY_ATTR
+      __attribute__((always_inline)) { return isAny ? hn::Load(d, terms + i) : hn::Zero(d); },
+      [&](std::size_t i, V sum) HWY_ATTR __attribute__((always_inline)) {
+        const V inner = hn::Mul(AllLanes{}.load(d, x + i), sum);
+        AllLanes{}.store(d, hn::NegMulAdd(factor, inner, hn::Load(d, direct + i)), dx + i);
       });
 }
 
@@ -479,7 +372,8 @@ template <class Normalize>
 HWY_INLINE void forParts(const ChannelWindow& window, std::size_t pixels, std::int64_t elements,
                          Normalize&& normalize) {
   auto most = static_cast<std::size_t>(std::max<std::int64_t>(1, elements / window.channels));
-  if (window.isPacked()) most = most / ChannelWindow::mostLanes * ChannelWindow::mostLanes;  // whole vectors
+  if (window.isAdjacent())
+    most = most / ChannelWindow::mostLanes * ChannelWindow::mostLanes;  // whole vectors
   for (std::size_t first = 0; first < pixels; first += most) normalize(first, std::min(most, pixels - first));
 }
 
@@ -495,11 +389,9 @@ HWY_INLINE void fetchAhead(ConstFloatRun run, std::size_t count) {
 void normalizeChannels(const ChannelWindow& window, std::size_t pixels, ConstFloatRun x, FloatRun y) {
   withPowerKind(window.power, y.isHalf, [&](auto kind) {
 #if HWY_TARGET == HWY_AVX3
-    if (!isLong(kind.value) && window.isShort())
-      return withShortWindows(window, [&](const auto& windows, const auto& /*seeing*/) {
-        normalizeShortWindows<kind.value>(window, windows, pixels * static_cast<std::size_t>(window.channels),
-                                          x, y);
-      });
+    if (!isLong(kind.value) && window.isFiveOfWholeVectors())
+      return normalizeFiveChannels<kind.value>(window, pixels * static_cast<std::size_t>(window.channels), x,
+                                               y);
 #endif
     forParts(window, pixels, 512, [&](std::size_t first, std::size_t count) {
       const auto channels = static_cast<std::size_t>(window.channels);
@@ -507,13 +399,11 @@ void normalizeChannels(const ChannelWindow& window, std::size_t pixels, ConstFlo
       if (isLong(kind.value)) fetchAhead(x + at, count * channels);
 #if HWY_TARGET == HWY_AVX3
       if constexpr (isLong(kind.value)) {
-        if (window.isShort())
-          return withShortWindows(window, [&](const auto& windows, const auto& /*seeing*/) {
-            normalizeShortWindows<kind.value>(window, windows, count * channels, x + at, y + at);
-          });
+        if (window.isFiveOfWholeVectors())
+          return normalizeFiveChannels<kind.value>(window, count * channels, x + at, y + at);
       }
 #endif
-      if (window.isPacked())
+      if (window.isAdjacent())
         normalizePixels<true, kind.value>(window, count, x + at, y + at);
       else
         normalizePixels<false, kind.value>(window, count, x + at, y + at);
@@ -528,13 +418,10 @@ void normalizeChannelGradients(const ChannelWindow& window, std::size_t pixels, 
       const auto channels = static_cast<std::size_t>(window.channels);
       const std::size_t at = first * channels;
 #if HWY_TARGET == HWY_AVX3
-      if (window.isShort())
-        return withShortWindows(window, [&](const auto& windows, const auto& seeing) {
-          normalizeShortWindowGradients<kind.value>(window, windows, seeing, count * channels, x + at,
-                                                    dy + at, dx + at);
-        });
+      if (window.isFiveOfWholeVectors())
+        return normalizeFiveChannelGradients<kind.value>(window, count * channels, x + at, dy + at, dx + at);
 #endif
-      if (window.isPacked())
+      if (window.isAdjacent())
         normalizePixelGradients<true, kind.value>(window, count, x + at, dy + at, dx + at);
       else
         normalizePixelGradients<false, kind.value>(window, count, x + at, dy + at, dx + at);
@@ -590,6 +477,7 @@ class ChannelPlan final : public Plan {
 }  // namespace
 
 Preparation prepareChannelNormalization(const NormalizationProblem& problem) {
+  if (problem.kind != NormalizationKind::CrossChannel) return Refusal{"windows of pixels"};
   if (problem.destination.channels > Tiling::capacity)
     return Refusal{std::to_string(problem.destination.channels) + " channels are more than the " +
                    std::to_string(Tiling::capacity) + " that fit into a tile"};

@@ -18,7 +18,7 @@ using cuda::SourceView;
 constexpr unsigned kThreads = ChannelGrid::kThreads;
 constexpr std::int64_t kPixelsPerThread = 16;  ///< at least
 
-/// In a block x goes over the packs of a pixel and y over pixels.
+/// In a block x goes over the 16-byte vectors of a pixel and y over pixels.
 struct ChannelArguments {
   ChannelGrid grid;
   SourceView source;
@@ -35,7 +35,7 @@ struct ChannelArguments {
   bool isInWarp;  ///< all threads of a pixel; known by a division, which would take longer than to wait
 };
 
-/// The values of a pack, `reach` before and `reach` behind it.
+/// The values of a vector, `reach` before and `reach` behind it.
 template <int lanes, int reach>
 struct Neighbours {
   static_assert(reach <= lanes);
@@ -64,14 +64,14 @@ struct Neighbours {
   }
 };
 
-/// What the windows of a pack have.
+/// What the windows of a vector have.
 template <class T, int reach>
 struct Windows {
   static constexpr int lanes = cuda::kLanes<T>;
   float x[lanes];
   float t[lanes];
 
-  /// @param left,right the packs beside it, or zeros
+  /// @param left,right the vectors beside it, or zeros
   __device__ Windows(const ChannelArguments& a, const uint4& own, const uint4& left, const uint4& right) {
     const auto values = InPacks<T>::valuesOf(own);
     const auto leftValues = InPacks<T>::valuesOf(left);
@@ -102,7 +102,7 @@ __device__ inline void waitForPixel(const ChannelArguments& a) {
     __syncthreads();
 }
 
-/// The sums over the windows that see a pack's elements of what belongs to each window, b. All threads of the block take
+/// The sums over the windows that see a vector's elements of what belongs to each window, b. All threads of the block take
 /// part.
 template <int lanes, int reach>
 __device__ void sumOfWindows(const ChannelArguments& a, const float (&b)[lanes], float (&sums)[lanes]) {
@@ -177,7 +177,7 @@ __global__ void __launch_bounds__(kThreads) normalizeChannels(ChannelArguments a
   }
 }
 
-/// Where addresses are no multiples of 16, which shows when it runs, element by element.
+/// At unaligned addresses, which only a run knows, a thread per element.
 template <class T, int reach>
 class ChannelPlan final : public Plan {
  public:
@@ -215,6 +215,9 @@ class ChannelPlan final : public Plan {
         a.grid.grid, a.grid.block, 0, a);
   }
 
+  [[nodiscard]] std::string describe() const override {
+    return "16 bytes per thread, or one element at unaligned addresses";
+  }
   [[nodiscard]] std::size_t scratchBytes() const override { return elements_->scratchBytes(); }
   [[nodiscard]] bool canAccumulate() const override { return elements_->canAccumulate(); }
 
@@ -235,7 +238,8 @@ Preparation prepareNormalizationChannelsCuda(const NormalizationProblem& problem
   if (format != Format::Float32 && format != Format::Float16)
     return Refusal{"not all float32 and not all float16"};
   for (const TensorShape* shape : {&problem.source, &destination, gradient})
-    if (shape != nullptr && !cuda::takesLanes(*shape)) return Refusal{"pixels of broken packs of 16 bytes"};
+    if (shape != nullptr && !cuda::takesLanes(*shape))
+      return Refusal{"pixels that are no multiples of 16 bytes"};
   if (destination.channels * static_cast<std::int64_t>(bytesPerChannel(format)) > 16 * kThreads)
     return Refusal{"a pixel larger than what a block of threads holds"};
   if (!ChannelGrid::fits(destination)) return Refusal{ChannelGrid::kTooLarge};

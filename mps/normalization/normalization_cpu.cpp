@@ -2,21 +2,28 @@
 
 #include <array>
 
-#include "mps/normalization/normalization_plain.hpp"
+#include "mps/core/reference_plan.hpp"
+#include "mps/normalization/normalization_reference.hpp"
 
 namespace mps::detail {
 namespace {
 
-Preparation prepareVectors(const NormalizationProblem& problem) {
-  return problem.kind == NormalizationKind::CrossChannel ? prepareChannelNormalization(problem)
-                                                         : prepareWindowNormalization(problem);
+Preparation prepareReference(const NormalizationProblem& problem) {
+  return std::make_shared<const ReferencePlan>(
+      problem.destination,
+      problem.isGradient() && problem.destination.format == ImageFeatureChannelFormat::Float32,
+      [problem](const Operands& operands) {
+        const ReferenceTensor source = readReference(problem.source, operands.source);
+        if (!problem.isGradient()) return normalizationForwardReference(problem, source);
+        return normalizationGradientReference(problem, source,
+                                              readReference(problem.gradient, operands.gradient));
+      });
 }
 
-constexpr std::array<Implementation<NormalizationProblem>, 4> kImplementations{{
-    {"fives", prepareFives},
-    {"narrow", prepareNarrow},
-    {"vectors", prepareVectors},
-    {"plain", preparePlainNormalization},
+constexpr std::array<Implementation<NormalizationProblem>, 3> kImplementations{{
+    {"channels", prepareChannelNormalization},
+    {"tiles", prepareWindowNormalization},
+    {"reference", prepareReference},
 }};
 
 }  // namespace

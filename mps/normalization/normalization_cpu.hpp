@@ -2,16 +2,12 @@
 
 #include "mps/normalization/normalization_problem.hpp"
 
+/// The implementations with vectors for the CPU.
 namespace mps::detail {
 
-/// @name Vectors over pixels and channels: one file for windows of channels, one for windows of pixels.
-/// @{
+/// Windows of channels.
 Preparation prepareChannelNormalization(const NormalizationProblem& problem);
+/// Windows of pixels, see WindowTiles.
 Preparation prepareWindowNormalization(const NormalizationProblem& problem);
-/// Windows of 5 x 5 pixels, see FiveTiles.
-Preparation prepareFives(const NormalizationProblem& problem);
-/// Windows of 5 x 5 pixels that are narrower than a vector, see NarrowRuns.
-Preparation prepareNarrow(const NormalizationProblem& problem);
-/// @}
 
 }  // namespace mps::detail

@@ -4,6 +4,7 @@
 
 #include "mps/core/element_grid_cuda.cuh"
 #include "mps/normalization/normalization_cuda.hpp"
+#include "mps/normalization/normalization_powers_cuda.cuh"
 #include "mps/normalization/normalization_windows.hpp"
 
 namespace mps::detail {
@@ -28,6 +29,7 @@ struct Arguments {
   std::byte* destination;
   Terms* terms;
   bool accumulate;
+  PowerRule rule;
 
   [[nodiscard]] __device__ bool isContrast() const {
     return problem.kind == NormalizationKind::LocalContrast;
@@ -112,9 +114,11 @@ __global__ void normalizeWindows(Arguments a) {
       [&](int, const ElementPlace& place) {
         const NormalizationProblem& problem = a.problem;
         const Statistics window = statisticsOf(a, place);
-        const float power = powf(window.t, -problem.beta);
+        const float t[1]{window.t};
+        float power[1];
         if (!problem.isGradient()) {
-          const float value = window.numerator * power;
+          cuda::negativePowers(a.rule, t, power);
+          const float value = window.numerator * power[0];
           cuda::storeAs(a.isContrast() ? problem.pm + problem.ps * value : value, problem.destination.format,
                         a.destination,
                         problem.destination.offset(place.image, place.y, place.x, place.channel));
@@ -122,8 +126,10 @@ __global__ void normalizeWindows(Arguments a) {
         }
         const float dy = cuda::loadAs(problem.gradient.format, a.gradient,
                                       problem.gradient.offset(place.image, place.y, place.x, place.channel));
-        const float b = dy * window.numerator * power / window.t;
-        a.termsOf(place.image, place.y, place.x, place.channel) = {dy * power, b,
+        float next[1];
+        cuda::bothNegativePowers(a.rule, t, power, next, false);
+        const float b = dy * window.numerator * next[0];
+        a.termsOf(place.image, place.y, place.x, place.channel) = {dy * power[0], b,
                                                                    a.isContrast() ? b * window.mean : 0};
       });
 }
@@ -209,7 +215,8 @@ class ElementPlan final : public Plan {
                 operands.gradient,
                 operands.destination,
                 reinterpret_cast<Terms*>(operands.scratch),
-                operands.accumulate};
+                operands.accumulate,
+                PowerRule(problem_.beta)};
     const auto launch = [&](auto kernel, const TensorShape& shape) {
       if (shape.elements() == 0) return;
       a.grid = ElementGrid(shape, 1, 1);
@@ -232,9 +239,9 @@ class ElementPlan final : public Plan {
 };
 
 constexpr Implementation<NormalizationProblem> kImplementations[] = {
-    {"channels", prepareNormalizationChannelsCuda}, {"pixels", prepareNormalizationPixelsCuda},
-    {"columns", prepareNormalizationColumnsCuda},   {"images", prepareNormalizationImagesCuda},
-    {"strips", prepareNormalizationStripsCuda},     {"elements", prepareNormalizationElementsCuda}};
+    {"channels in shared memory", prepareNormalizationChannelsCuda},
+    {"sliding window", prepareNormalizationSlidingCuda},
+    {"thread per element", prepareNormalizationElementsCuda}};
 
 }  // namespace
 

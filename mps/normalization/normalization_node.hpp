@@ -7,9 +7,8 @@
 
 #include "mps/core/node.hpp"
 
-/// Graph nodes of the normalisations by what lies around a value (spec/04 sections 7.4 and 8.1). Parameters and sizes
-/// are those of the kernels, which check them. A gradient node that a forward node makes has its parameters at that
-/// moment, or takes them from the gradient state.
+/// Graph nodes of the normalisations by what lies around a value. The kernels check parameters and sizes. A gradient node
+/// that a forward node makes has its parameters at that moment, or takes them from the gradient state.
 namespace mps {
 
 /// Base of the forward nodes (MPSCNNNormalizationNode).

@@ -165,35 +165,6 @@ HWY_INLINE V rootPower(D d, V t) {
   }
 }
 
-/// T^-1/4 or T^-3/4 without a root, likewise.
-template <PowerKind kind, class D, class V = hn::Vec<D>>
-HWY_INLINE V rootPowerByEstimates(D d, V t) {
-  const V one = hn::Set(d, 1.0F);
-  const V root = hn::ApproximateReciprocalSqrt(t);
-  const V fourth = hn::Mul(root, hn::ApproximateReciprocalSqrt(root));
-  // P^4 T, or P^4 T^3, is 1 but for four times the error of P; no factor overflows.
-  V power = fourth;
-  V error;
-  if constexpr (kind == PowerKind::ThreeQuarters) {
-    power = hn::Mul(fourth, root);
-    const V rest = hn::Mul(power, t);
-    error = hn::NegMulAdd(hn::Mul(rest, rest), hn::Mul(rest, power), one);
-  } else {
-    const V square = hn::Mul(power, power);
-    error = hn::NegMulAdd(hn::Mul(square, t), square, one);
-  }
-  return withPoles(d, hn::MulAdd(hn::Mul(power, hn::Set(d, 0.25F)), error, power), t, -1);
-}
-
-/// Power / T for a power that is not negative, likewise.
-template <class D, class V = hn::Vec<D>>
-HWY_INLINE V quotientOf(D d, V power, V t) {
-  const V reciprocal = hn::ApproximateReciprocal(t);
-  const V error = hn::NegMulAdd(t, reciprocal, hn::Set(d, 1.0F));
-  const V quotient = hn::Mul(power, reciprocal);
-  return hn::Max(hn::MulAdd(quotient, error, quotient), hn::Mul(quotient, hn::Set(d, 0.5F)));
-}
-
 #else
 
 template <PowerKind kind, class D, class V = hn::Vec<D>>
@@ -208,9 +179,7 @@ HWY_INLINE V rootPower(D d, V t) {
 #endif
 
 /// T^-beta of vectors.
-/// @tparam isAlone whether loops compute little beside it: roots and quotients then come from estimates, because the unit
-/// that computes them would be what loops wait for
-template <PowerKind kind, class D, bool isAlone = false>
+template <PowerKind kind, class D>
 class NegativePower {
   using V = hn::Vec<D>;
 
@@ -228,7 +197,7 @@ class NegativePower {
       if (whole_ < 0) return wholePower(d, t, -whole_);
       return wholePower(d, hn::Div(hn::Set(d, 1.0F), t), whole_);
     } else {
-      const V power = ofRoots(d, t);
+      const V power = rootPower<kind>(d, t);
       if (whole_ == 0) return power;
       return hn::Mul(power, wholePower(d, hn::Div(hn::Set(d, 1.0F), t), whole_));
     }
@@ -239,39 +208,10 @@ class NegativePower {
     // A product of T alone stays exact.
     if (kind == PowerKind::Whole && whole_ < 0) return wholePower(d, t, -whole_ - 1);
     if (kind == PowerKind::Half && whole_ == 0) return hn::Mul(power, hn::Mul(power, power));
-#if HWY_TARGET == HWY_AVX3
-    // Below 0 a power vanishes where its quotient does not.
-    if (isAlone && kind != PowerKind::Any && kind != PowerKind::Whole && beta_ > 0)
-      return quotientOf(d, power, t);
-#endif
     return hn::Div(power, t);
   }
 
-  /// T^-beta and T^(-beta - 1).
-  HWY_INLINE void both(D d, V t, V& power, V& nextPower) const {
-#if HWY_TARGET == HWY_AVX3
-    if constexpr (isAlone && (kind == PowerKind::Quarter || kind == PowerKind::ThreeQuarters)) {
-      if (whole_ == 0) {
-        const V fourth = rootPowerByEstimates<PowerKind::Quarter>(d, t);
-        const V square = hn::Mul(fourth, fourth);
-        power = kind == PowerKind::Quarter ? fourth : hn::Mul(square, fourth);
-        nextPower = hn::Mul(power, hn::Mul(square, square));
-        return;
-      }
-    }
-#endif
-    power = (*this)(d, t);
-    nextPower = next(d, t, power);
-  }
-
  private:
-  static HWY_INLINE V ofRoots(D d, V t) {
-#if HWY_TARGET == HWY_AVX3
-    if constexpr (isAlone && kind != PowerKind::Half) return rootPowerByEstimates<kind>(d, t);
-#endif
-    return rootPower<kind>(d, t);
-  }
-
   float beta_;
   int whole_;
 };

@@ -16,7 +16,7 @@ enum class NormalizationKind : std::uint8_t { CrossChannel, Spatial, LocalContra
 
 enum class NormalizationDirection : std::uint8_t { Forward, Gradient };
 
-/// All numbers of one call, forward or gradient (spec/03 sections 8 to 10).
+/// All numbers of one call, forward or gradient.
 ///
 /// | operand     | forward                             | gradient                                           |
 /// |-------------|-------------------------------------|----------------------------------------------------|

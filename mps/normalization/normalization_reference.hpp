@@ -3,7 +3,7 @@
 #include "mps/core/reference_tensor.hpp"
 #include "mps/normalization/normalization_problem.hpp"
 
-/// The normalisations over neighbours in float64, straight from spec/03 sections 8 to 10. Of the problem the
+/// The normalisations over neighbours in float64, straight from their formulas. Of the problem the
 /// formats count only for the error bounds, the strides not at all.
 namespace mps::detail {
 

@@ -25,7 +25,7 @@ void expectNear(const Numbers& found, const Numbers& expected) {
         << "element " << i;
 }
 
-/// One row of pixels, or of channels, as in the worked examples of spec/03.
+/// One row of pixels, or of channels, computed by hand.
 struct Example {
   NormalizationProblem problem;
   Numbers source;
@@ -63,7 +63,7 @@ struct Example {
   }
 };
 
-/// spec/03 section 8.5.
+/// Computed by hand.
 TEST(NormalizationExamples, Spatial) {
   const Example example(Spatial, {1, 2, 3}, 9, 1);
   expectNear(example.forward(), {1.0 / 6, 2.0 / 15, 3.0 / 14});

@@ -13,7 +13,7 @@
 #include "mps/core/test_images.hpp"
 #include "mps/normalization/normalization_node.hpp"
 
-/// The public classes, against the worked examples of spec/03 sections 8 to 10 and the decisions of spec/00. The
+/// The public classes, against examples computed by hand. The
 /// kernels' arithmetic over all shapes is tested with their plans.
 namespace mps::normalization_test {
 namespace {
@@ -103,7 +103,7 @@ class Normalization : public DeviceTest {
 
 // Worked examples
 
-/// spec/03 section 8.5.
+/// Computed by hand.
 TEST_F(Normalization, ExampleSpatial) {
   const auto forward = set(spatial(3, 3), 9, 1, 1);
   const Pass one = pass(*forward, *spatialGradient(3, 3), row({1, 2, 3}), row({1, 0, 0}));
@@ -113,7 +113,7 @@ TEST_F(Normalization, ExampleSpatial) {
   expectFloats(all.gradient, {7.0F / 75, -173.0F / 1225, -271.0F / 3675});
 }
 
-/// spec/03 section 9.5.
+/// Computed by hand.
 TEST_F(Normalization, ExampleCrossChannel) {
   const auto forward = set(channels(2), 2, 1, 1);
   const Pass one = pass(*forward, *channelsGradient(2), pixel({1, 2, 3}), pixel({0, 1, 0}));
@@ -123,7 +123,7 @@ TEST_F(Normalization, ExampleCrossChannel) {
   expectFloats(all.gradient, {-1.0F / 9, -103.0F / 882, -1.0F / 49});
 }
 
-/// spec/03 section 10.5.
+/// Computed by hand.
 TEST_F(Normalization, ExampleLocalContrast) {
   const auto forward = set(contrast(3, 3), 1, 1, 0);
   const Pass one = pass(*forward, *contrastGradient(3, 3), row({9, 18, 27}), row({1, 0, 0}));
@@ -289,7 +289,7 @@ TEST_F(Normalization, OtherEdgeModesAreRefused) {
   }
 }
 
-/// unorm formats are sources only (spec/00 D16).
+/// unorm formats are sources only (docs/decisions.md, D16).
 TEST_F(Normalization, Formats) {
   const auto bytes = Image::create(device_, ImageDescriptor(Unorm8, 3, 1, 1));
   const std::array<std::uint8_t, 3> codes{0, 255, 255};
@@ -316,7 +316,7 @@ TEST_F(Normalization, EdgeModes) {
   EXPECT_EQ(clamp.gradient, (Values{10, 4, 0}));  // X0 (2 X0^2 + X1^2)
 }
 
-/// spec/03 Q28: whatever the remainder bits, windows of size "same" are centred on their pixel; other sizes take the
+/// Whatever the remainder bits, windows of size "same" are centred on their pixel; other sizes take the
 /// pixels that the policy says.
 TEST_F(Normalization, ThePolicySetsTheOffset) {
   using enum NNPaddingMethod;
@@ -509,7 +509,7 @@ TEST_F(Normalization, EncodesTakeOneReadOffTemporaryImages) {
   EXPECT_EQ(valuesOf(*destination), (Values{3, 96, 729})) << "X^3 as the gradient of X^3";
 }
 
-/// The channels that are read are all that there are (spec/03 section 9.3).
+/// The channels that are read are all that there are.
 TEST_F(Normalization, BatchesAndChannelRanges) {
   const auto sources = batch(sizeOf(1, 1, 7), 2, testing::counted(14));
   const auto forward = set(channels(3), 3, -1, 0);
@@ -624,7 +624,7 @@ TEST_F(Normalization, SpatialNodesMakeTheirKernels) {
   EXPECT_EQ(byHand->kernelHeight(), 3U);
 }
 
-/// spec/04 section 8.1: alpha is copied; 0 is for nodes that are made by hand.
+/// Alpha is copied; 0 is for nodes that are made by hand.
 TEST_F(Normalization, LocalContrastNodesMakeTheirKernels) {
   const auto source = NNImageNode::create();
   const auto node = CNNLocalContrastNormalizationNode::create(source);

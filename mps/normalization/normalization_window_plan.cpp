@@ -86,6 +86,7 @@ bool hasDistantWindows(const WindowAxis& axis) {
 }  // namespace
 
 Preparation prepareWindowNormalization(const NormalizationProblem& problem) {
+  if (problem.kind == NormalizationKind::CrossChannel) return Refusal{"windows of channels"};
   const WindowTiles tiles(problem);
   if (tiles.channelStep == 0) return Refusal{"the window is larger than the working memory"};
   if (problem.edgeMode == ImageEdgeMode::Clamp &&

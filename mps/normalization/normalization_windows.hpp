@@ -41,13 +41,6 @@ constexpr WindowRange windowsCenteredAt(const WindowAxis& axis, ImageEdgeMode ed
       clamps && pixel == axis.sourceSize - 1 ? axis.offset + axis.destinationSize - 1 : pixel);
 }
 
-/// Whether an axis has windows of `size` pixels, one around each of its source, which all are shown from `origin` on.
-constexpr bool isAroundEach(const WindowAxis& axis, std::int64_t size, std::int64_t origin,
-                            std::int64_t shown) {
-  return axis.kernelSize == size && axis.offset == 0 && axis.sourceSize == axis.destinationSize &&
-         origin == 0 && shown == axis.sourceSize;
-}
-
 /// How often a window counts a pixel that it sees.
 constexpr std::int64_t timesSeen(const WindowAxis& axis, ImageEdgeMode edgeMode, std::int64_t window,
                                  std::int64_t pixel) {

@@ -10,7 +10,7 @@
 #include "mps/core/cnn_gradient_kernel.hpp"
 #include "mps/core/cnn_kernel.hpp"
 
-/// Padding and slices (MPSNNReshape.h, MPSNNSlice.h; spec/04 sections 15.2 and 15.3).
+/// Padding and slices (MPSNNReshape.h, MPSNNSlice.h).
 namespace mps {
 
 namespace detail {

@@ -11,7 +11,7 @@
 #include "mps/core/test_images.hpp"
 #include "mps/reshape/reshape_map.hpp"
 
-/// The public classes, against the worked examples of spec/04 sections 15.2 and 15.3. The arithmetic over all shapes is
+/// The public classes, against examples computed by hand. The arithmetic over all shapes is
 /// tested with the plans.
 namespace mps::pad_test {
 namespace {

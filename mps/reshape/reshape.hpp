@@ -10,7 +10,7 @@
 #include "mps/core/cnn_gradient_kernel.hpp"
 #include "mps/core/cnn_kernel.hpp"
 
-/// Images of another shape with the same elements (MPSNNReshape.h; spec/04 section 15.1).
+/// Images of another shape with the same elements (MPSNNReshape.h).
 namespace mps {
 
 /// The elements of each image in their order, channels fastest, then x, then y, in another shape (MPSNNReshape):

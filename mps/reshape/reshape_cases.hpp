@@ -130,7 +130,7 @@ inline std::vector<ReshapeCase> reshapeCases() {
       {"Threads", 2, {21, 19, 33}, {24, 25, 33}, {2, 3, 0}},
       {"Strided", 3, {3, 4, 5}, {5, 7, 8}, {1, 2, 2}, Strided},
       {"RepeatedImage", 2, {2, 3, 4}, {4, 5, 4}, {1, 1, 0}, RepeatedImage},
-      // Whole packs of channels.
+      // Whole vectors of channels.
       {"PacksUpToTheOtherEnd", 2, {4, 5, 16}, {10, 13, 16}, {3, 4, 0}},
       {"PacksBeyondTheFirstRow", 2, {3, 4, 8}, {7, 8, 8}, {3, 1, 0}},
       {"PacksBeyondTheLastColumn", 2, {3, 4, 8}, {5, 9, 8}, {1, 1, 0}},

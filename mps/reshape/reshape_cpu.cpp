@@ -430,7 +430,7 @@ Preparation prepareRows(const ReshapeProblem& problem) {
   return std::make_shared<const AxesPlan>(problem);
 }
 
-constexpr std::array<Implementation<ReshapeProblem>, 1> kImplementations{{{"rows", prepareRows}}};
+constexpr std::array<Implementation<ReshapeProblem>, 1> kImplementations{{{"row copies", prepareRows}}};
 
 }  // namespace
 

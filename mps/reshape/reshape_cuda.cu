@@ -2,7 +2,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
-#include <type_traits>
+#include <string>
 
 #include "mps/core/element_grid_cuda.cuh"
 #include "mps/core/store_numbers_cuda.cuh"
@@ -81,6 +81,7 @@ __global__ void copyImages(RowGrid grid, const uint4* input, std::int64_t inputS
   });
 }
 
+/// Any order.
 class OrderPlan final : public Plan {
  public:
   explicit OrderPlan(const ReshapeProblem& problem) : problem_(problem) {}
@@ -89,39 +90,48 @@ class OrderPlan final : public Plan {
     const TensorShape& from = problem_.input;
     const TensorShape& to = problem_.destination;
     if (to.elements() == 0) return;
-    const std::byte* const input = inputOf(problem_, operands);
-    const std::int64_t elements = to.height * to.width * to.channels;
-    if (problem_.mapping == ReshapeMapping::Order && !operands.accumulate &&
-        takesUnits(input, operands.destination)) {
-      const auto unit = static_cast<std::int64_t>(16 / bytesPerChannel(to.format));
-      const RowGrid grid(to.images, elements / unit);
-      return mtl::cuda::launch(stream, copyImages, grid.grid, grid.block, 0, grid,
-                               reinterpret_cast<const uint4*>(input), from.imageStride / unit,
-                               reinterpret_cast<uint4*>(operands.destination), to.imageStride / unit);
-    }
-    const OrderArguments a{RowGrid(to.images, elements),       ElementOrder(from, problem_.mapping),
-                           ElementOrder(to, problem_.mapping), {from, input},
-                           {to, operands.destination},         operands.accumulate};
+    const OrderArguments a{RowGrid(to.images, to.height * to.width * to.channels),
+                           ElementOrder(from, problem_.mapping),
+                           ElementOrder(to, problem_.mapping),
+                           {from, inputOf(problem_, operands)},
+                           {to, operands.destination},
+                           operands.accumulate};
     mtl::cuda::launch(stream, moveElements, a.grid.grid, a.grid.block, 0, a);
   }
 
   [[nodiscard]] bool canAccumulate() const override { return accumulates(problem_); }
 
  private:
-  [[nodiscard]] bool takesUnits(const std::byte* input, const std::byte* destination) const {
-    const auto isRun = [](const TensorShape& shape, const std::byte* address) {
-      const std::int64_t elements = shape.height * shape.width * shape.channels;
-      const auto element = static_cast<std::int64_t>(bytesPerChannel(shape.format));
-      const std::int64_t mixed = (elements | shape.imageStride) * element |
-                                 static_cast<std::int64_t>(reinterpret_cast<std::intptr_t>(address));
-      return shape.pixelStride == shape.channels && shape.rowStride == shape.width * shape.channels &&
-             mixed % 16 == 0;
-    };
-    return problem_.input.format == problem_.destination.format && isRun(problem_.input, input) &&
-           isRun(problem_.destination, destination);
+  ReshapeProblem problem_;
+};
+
+/// Dense images of one format in their order.
+class CopyPlan final : public Plan {
+ public:
+  explicit CopyPlan(const ReshapeProblem& problem) : problem_(problem), others_(problem) {}
+
+  void run(mtl::Stream& stream, const Operands& operands) const override {
+    const TensorShape& to = problem_.destination;
+    if (to.elements() == 0) return;
+    const std::byte* const input = inputOf(problem_, operands);
+    if (operands.accumulate || reinterpret_cast<std::uintptr_t>(input) % 16 != 0 ||
+        reinterpret_cast<std::uintptr_t>(operands.destination) % 16 != 0)
+      return others_.run(stream, operands);
+    const auto unit = static_cast<std::int64_t>(16 / bytesPerChannel(to.format));
+    const RowGrid grid(to.images, to.height * to.width * to.channels / unit);
+    mtl::cuda::launch(stream, copyImages, grid.grid, grid.block, 0, grid,
+                      reinterpret_cast<const uint4*>(input), problem_.input.imageStride / unit,
+                      reinterpret_cast<uint4*>(operands.destination), to.imageStride / unit);
   }
 
+  [[nodiscard]] bool canAccumulate() const override { return others_.canAccumulate(); }
+  [[nodiscard]] std::string describe() const override {
+    return "or a thread per element at unaligned addresses and where results are added up";
+  }
+
+ private:
   ReshapeProblem problem_;
+  OrderPlan others_;
 };
 
 // Padding and slices --------------------------------------------------------------------------------------------------
@@ -210,78 +220,10 @@ struct Axis {
   }
 };
 
-/// Adjacent elements of a source, from `begin` on.
-struct Elements {
-  std::int32_t begin = 0;
-  std::uint32_t count = 0;
-
-  Elements() = default;
-  Elements(std::int64_t first, std::int64_t end)
-      : begin(static_cast<std::int32_t>(first)),
-        count(static_cast<std::uint32_t>(std::max<std::int64_t>(0, end - first))) {}
-  [[nodiscard]] __device__ bool contain(std::int32_t i) const {
-    return static_cast<std::uint32_t>(i - begin) < count;
-  }
-};
-
-/// An axis whose positions read the source, once mirrored at either end, or nothing: an element has up to three readers.
-struct NearAxis {
-  static constexpr int kReaders = 3;
-  static constexpr std::int32_t kNone = -1;
-  std::int32_t before = 0;
-  std::int32_t leftSum = 0;  ///< of an element's number and the position of its image on the left
-  std::int32_t rightSum = 0;
-  Elements own, left, right;  ///< those that have such a reader
-  Elements copied;            ///< most of those that have their own reader alone
-
-  /// Whether the axis is one.
-  static bool takes(const Axis& axis, ImageEdgeMode edgeMode) {
-    if (edgeMode == ImageEdgeMode::Clamp) return false;
-    const std::int32_t image = axis.source - (edgeMode == ImageEdgeMode::Mirror ? 1 : 0);
-    return !isMirrored(edgeMode) ||
-           (axis.before <= image && axis.result - axis.before - axis.source <= image);
-  }
-  NearAxis(const Axis& axis, ImageEdgeMode edgeMode) : before(axis.before) {
-    const std::int64_t source = axis.source;
-    const std::int64_t result = axis.result;
-    own = within(-before, result - before, 0, source);
-    std::int64_t copiedBegin = own.begin;
-    std::int64_t copiedEnd = copiedBegin + own.count;
-    if (isMirrored(edgeMode)) {
-      // Without its own repetition an end has no image there.
-      const std::int64_t edge = edgeMode == ImageEdgeMode::Mirror ? 0 : 1;
-      const std::int64_t first = before - edge;
-      const std::int64_t last = before + 2 * (source - 1) + edge;
-      leftSum = static_cast<std::int32_t>(first);
-      rightSum = static_cast<std::int32_t>(last);
-      left = within(first - result + 1, first + 1, 1 - edge, source);
-      right = within(last - result + 1, last + 1, 0, source - 1 + edge);
-      if (left.count > 0) copiedBegin = std::max<std::int64_t>(copiedBegin, left.begin + left.count);
-      if (right.count > 0) copiedEnd = std::min<std::int64_t>(copiedEnd, right.begin);
-    }
-    copied = Elements(copiedBegin, copiedEnd);
-  }
-
-  /// Reader k of element i, its own one first.
-  [[nodiscard]] __device__ std::int32_t reader(int k, std::int32_t i) const {
-    if (k == 0) return own.contain(i) ? i + before : kNone;
-    if (k == 1) return left.contain(i) ? leftSum - i : kNone;
-    return right.contain(i) ? rightSum - i : kNone;
-  }
-
- private:
-  static bool isMirrored(ImageEdgeMode edgeMode) {
-    return edgeMode == ImageEdgeMode::Mirror || edgeMode == ImageEdgeMode::MirrorWithEdge;
-  }
-  static Elements within(std::int64_t begin, std::int64_t end, std::int64_t least, std::int64_t most) {
-    return {std::max(begin, least), std::min(end, most)};
-  }
-};
-
 struct AxesArguments {
-  RowGrid grid;  ///< over the destination's rows and the packs of a row
+  RowGrid grid;  ///< over the destination's rows and the threads of a row
   Divider height;
-  Divider packs;  ///< of a pixel
+  Divider pixel;  ///< threads of one
   ImageEdgeMode edgeMode;
   Axis x, y, channels;
   SourceView input;
@@ -290,21 +232,21 @@ struct AxesArguments {
   bool accumulate;
 };
 
-/// Calls visit(place) for the packs of the destination of this thread.
+/// Calls visit(place) for what this thread has of the destination.
 template <int lanes, class Visit>
 __device__ void forEachPlace(const AxesArguments& a, Visit visit) {
   cuda::forEachRow(a.grid, [&](std::uint32_t row) {
     const std::uint32_t image = a.height.divide(row);
     cuda::forEachPiece(a.grid, [&](std::uint32_t piece) {
-      const std::uint32_t x = a.packs.divide(piece);
+      const std::uint32_t x = a.pixel.divide(piece);
       visit(ElementPlace{
           static_cast<std::int32_t>(image), static_cast<std::int32_t>(row - image * a.height.divisor()),
-          static_cast<std::int32_t>(x), static_cast<std::int32_t>(piece - x * a.packs.divisor()) * lanes});
+          static_cast<std::int32_t>(x), static_cast<std::int32_t>(piece - x * a.pixel.divisor()) * lanes});
     });
   });
 }
 
-/// Packs lie wholly inside the source's channels, in their order, or outside.
+/// The channels of a thread lie wholly inside the source's, in their order, or outside.
 template <class Access>
 __global__ void pad(AxesArguments a) {
   forEachPlace<Access::lanes>(a, [&](const ElementPlace& place) {
@@ -334,7 +276,7 @@ __global__ void padGradient(AxesArguments a) {
     typename Access::Values sums{};
     const std::int32_t onlyY = a.y.onlyReader(a.edgeMode, place.y);
     const std::int32_t onlyX = a.x.onlyReader(a.edgeMode, place.x);
-    // The channels of a pack stay together.
+    // Several channels stay together.
     const std::int32_t onlyChannel =
         a.channels.onlyReader(Access::lanes > 1 ? ImageEdgeMode::Zero : a.edgeMode, place.channel);
     if (min(onlyY, min(onlyX, onlyChannel)) > Axis::kPerhapsSeveral) {
@@ -357,62 +299,8 @@ __global__ void padGradient(AxesArguments a) {
   });
 }
 
-struct NearArguments {
-  RowGrid grid;  ///< a thread for each pack of a row
-  Divider height;
-  Divider packs;  ///< of a pixel
-  NearAxis x, y;
-  Elements channels;           ///< that are read
-  std::int32_t channelBefore;  ///< where the source's begin in the result
-  SourceView input;
-  ResultView destination;
-  bool accumulate;
-};
-
-/// Packs of axes that read near. Nearly all have one reader and are copied.
-template <class T>
-__global__ void __launch_bounds__(mtl::cuda::kBlockThreads, 6) padGradientNear(const NearArguments a) {
-  const std::uint32_t piece = blockIdx.x * blockDim.x + threadIdx.x;
-  if (piece >= a.grid.pieces) return;
-  const auto x = static_cast<std::int32_t>(a.packs.divide(piece));
-  const auto channel =
-      static_cast<std::int32_t>(piece - static_cast<std::uint32_t>(x) * a.packs.divisor()) * cuda::kLanes<T>;
-  const bool isRead = a.channels.contain(channel);
-  const bool isCopied = !a.accumulate && isRead && a.x.copied.contain(x);
-  const auto offset = [&](std::int32_t column) {
-    return static_cast<std::int64_t>(column) * a.input.pixel + (channel + a.channelBefore);
-  };
-  const std::int64_t toOffset = static_cast<std::int64_t>(x) * a.destination.pixel + channel;
-  cuda::forEachRow(a.grid, [&](std::uint32_t row) {
-    const std::uint32_t image = a.height.divide(row);
-    const auto y = static_cast<std::int32_t>(row - image * a.height.divisor());
-    const T* const from = reinterpret_cast<const T*>(a.input.memory) + image * a.input.image;
-    T* const to = reinterpret_cast<T*>(a.destination.memory) + image * a.destination.image +
-                  y * a.destination.row + toOffset;
-    if (isCopied && a.y.copied.contain(y)) {
-      *reinterpret_cast<uint4*>(to) =
-          *reinterpret_cast<const uint4*>(from + (y + a.y.before) * a.input.row + offset(x + a.x.before));
-      return;
-    }
-    cuda::Lanes<T> sums{};
-#pragma unroll 1
-    for (int i = 0; i < NearAxis::kReaders; ++i) {
-      const std::int32_t readRow = a.y.reader(i, y);
-      if (readRow < 0 || !isRead) continue;
-      const T* const source = from + readRow * a.input.row;
-#pragma unroll
-      for (int k = 0; k < NearAxis::kReaders; ++k)
-        if (const std::int32_t column = a.x.reader(k, x); column >= 0) {
-          const uint4 pack = *reinterpret_cast<const uint4*>(source + offset(column));  // by one load
-          addTo(sums, cuda::lanesOf(pack, to));
-        }
-    }
-    if (a.accumulate) addTo(sums, cuda::loadLanes(to));
-    cuda::storeLanes(sums, to);
-  });
-}
-
-class AxesPlan final : public Plan {
+/// Padding and slices.
+class AxesPlan : public Plan {
  public:
   explicit AxesPlan(const ReshapeProblem& problem)
       : problem_(problem),
@@ -421,91 +309,124 @@ class AxesPlan final : public Plan {
         channels_(problem.channels, problem.edgeMode, problem.source().channels, problem.result().channels) {}
 
   void run(mtl::Stream& stream, const Operands& operands) const override {
-    const TensorShape& to = problem_.destination;
-    if (to.elements() == 0) return;
-    const std::byte* const input = inputOf(problem_, operands);
-    auto* const fill = reinterpret_cast<float*>(operands.scratch);
-    cuda::storeNumbers(stream, problem_.fill, fill);
-    const bool isForward = problem_.direction == ReshapeDirection::Forward;
-    const auto start = [&](auto access) {
-      using Access = decltype(access);
-      const std::int64_t packs = to.channels / Access::lanes;
-      const AxesArguments a{RowGrid(to.images * to.height, to.width * packs),
-                            Divider(to.height),
-                            Divider(packs),
-                            problem_.edgeMode,
-                            x_,
-                            y_,
-                            channels_,
-                            {problem_.input, input},
-                            {to, operands.destination},
-                            problem_.fill.empty() ? nullptr : fill,
-                            operands.accumulate};
-      if constexpr (Access::lanes > 1)
-        if (!isForward && NearAxis::takes(x_, problem_.edgeMode) && NearAxis::takes(y_, problem_.edgeMode)) {
-          using Element = std::conditional_t<Access::lanes == cuda::kLanes<float>, float, Float16>;
-          const NearArguments near = nearArguments(a);
-          return mtl::cuda::launch(stream, padGradientNear<Element>, a.grid.grid, a.grid.block, 0, near);
-        }
-      auto* const kernel = isForward ? pad<Access> : padGradient<Access>;
-      mtl::cuda::launch(stream, kernel, a.grid.grid, a.grid.block, 0, a);
-    };
-    cuda::withAccess(
-        cuda::commonFormat({&problem_.input, &to}),
-        cuda::takesLanes(problem_.input, input) && cuda::takesLanes(to, operands.destination) && keepsPacks(),
-        start);
+    runWith<cuda::OneByOne>(stream, operands);
   }
 
   [[nodiscard]] std::size_t scratchBytes() const override { return problem_.fill.size() * sizeof(float); }
   [[nodiscard]] bool canAccumulate() const override { return accumulates(problem_); }
 
- private:
-  [[nodiscard]] NearArguments nearArguments(const AxesArguments& a) const {
-    const std::int64_t before = channels_.before;
-    const Elements channels(std::max<std::int64_t>(0, -before),
-                            std::min<std::int64_t>(channels_.source, channels_.result - before));
-    return {a.grid,
-            a.height,
-            a.packs,
-            NearAxis(x_, a.edgeMode),
-            NearAxis(y_, a.edgeMode),
-            channels,
-            channels_.before,
-            a.input,
-            a.destination,
-            a.accumulate};
-  }
-  /// Whether the channels of a pack stay together, if both tensors have whole packs.
-  [[nodiscard]] bool keepsPacks() const {
-    const auto lanes = static_cast<std::int32_t>(16 / bytesPerChannel(problem_.destination.format));
-    const bool readsOnce =
-        problem_.edgeMode == ImageEdgeMode::Zero || problem_.edgeMode == ImageEdgeMode::Constant;
-    return readsOnce ? channels_.before % lanes == 0
-                     : channels_.before == 0 && channels_.source == channels_.result;
+ protected:
+  [[nodiscard]] const ReshapeProblem& problem() const { return problem_; }
+
+  template <class Access>
+  void runWith(mtl::Stream& stream, const Operands& operands) const {
+    const TensorShape& to = problem_.destination;
+    if (to.elements() == 0) return;
+    auto* const fill = reinterpret_cast<float*>(operands.scratch);
+    cuda::storeNumbers(stream, problem_.fill, fill);
+    const std::int64_t threadsOfPixel = to.channels / Access::lanes;
+    const AxesArguments a{RowGrid(to.images * to.height, to.width * threadsOfPixel),
+                          Divider(to.height),
+                          Divider(threadsOfPixel),
+                          problem_.edgeMode,
+                          x_,
+                          y_,
+                          channels_,
+                          {problem_.input, inputOf(problem_, operands)},
+                          {to, operands.destination},
+                          problem_.fill.empty() ? nullptr : fill,
+                          operands.accumulate};
+    auto* const kernel = problem_.direction == ReshapeDirection::Forward ? pad<Access> : padGradient<Access>;
+    mtl::cuda::launch(stream, kernel, a.grid.grid, a.grid.block, 0, a);
   }
 
+ private:
   ReshapeProblem problem_;
   Axis x_;
   Axis y_;
   Axis channels_;
 };
 
-Preparation prepareElements(const ReshapeProblem& problem) {
+/// Tensors whose pixels are multiples of 16 bytes, of elements of type T.
+template <class T>
+class VectorAxesPlan final : public AxesPlan {
+ public:
+  using AxesPlan::AxesPlan;
+
+  void run(mtl::Stream& stream, const Operands& operands) const override {
+    if (cuda::takesLanes(problem().input, inputOf(problem(), operands)) &&
+        cuda::takesLanes(problem().destination, operands.destination))
+      runWith<cuda::InPacks<T>>(stream, operands);
+    else
+      AxesPlan::run(stream, operands);
+  }
+  [[nodiscard]] std::string describe() const override {
+    return "or a thread per element at unaligned addresses";
+  }
+};
+
+/// Whether the channels of each 16 bytes stay together, if both tensors have whole ones.
+bool keepsVectors(const ReshapeProblem& problem) {
+  const auto lanes = static_cast<std::int64_t>(16 / bytesPerChannel(problem.destination.format));
+  const bool readsOnce =
+      problem.edgeMode == ImageEdgeMode::Zero || problem.edgeMode == ImageEdgeMode::Constant;
+  return readsOnce ? problem.channels.before % lanes == 0
+                   : problem.channels.before == 0 && problem.source().channels == problem.result().channels;
+}
+
+/// Why no kernel computes a problem, or null.
+const char* refusalOfSizes(const ReshapeProblem& problem) {
   constexpr std::int64_t most = std::int64_t{1} << 28;
   for (const ReshapeAxis& axis : {problem.x, problem.y, problem.channels})
-    if (axis.before < -most || axis.before > most) return Refusal{"a padding of about 2^28 elements"};
+    if (axis.before < -most || axis.before > most) return "a padding of about 2^28 elements";
   for (const TensorShape* shape : {&problem.input, &problem.destination}) {
-    if (!ElementGrid::fits(*shape)) return Refusal{ElementGrid::kTooLarge};
+    if (!ElementGrid::fits(*shape)) return ElementGrid::kTooLarge;
     if (std::max({shape->width, shape->height, shape->channels}) > most)
-      return Refusal{"an axis of about 2^28 elements"};
+      return "an axis of about 2^28 elements";
     if (problem.isReshape() && !RowGrid::fits(shape->images, shape->height * shape->width * shape->channels))
-      return Refusal{"an image of about 2^31 elements"};
+      return "an image of about 2^31 elements";
   }
+  return nullptr;
+}
+
+Preparation prepareCopy(const ReshapeProblem& problem) {
+  if (const char* const refusal = refusalOfSizes(problem)) return Refusal{refusal};
+  if (problem.mapping != ReshapeMapping::Order)
+    return Refusal{"elements that change their order, or padding"};
+  if (problem.input.format != problem.destination.format) return Refusal{"formats that differ"};
+  for (const TensorShape* shape : {&problem.input, &problem.destination}) {
+    const std::int64_t elements = shape->height * shape->width * shape->channels;
+    const auto bytes = static_cast<std::int64_t>(bytesPerChannel(shape->format));
+    if (shape->pixelStride != shape->channels || shape->rowStride != shape->width * shape->channels ||
+        (elements | shape->imageStride) * bytes % 16 != 0)
+      return Refusal{"images that are not dense, or no multiples of 16 bytes"};
+  }
+  return std::make_shared<const CopyPlan>(problem);
+}
+
+Preparation prepareVectors(const ReshapeProblem& problem) {
+  using Format = ImageFeatureChannelFormat;
+  if (const char* const refusal = refusalOfSizes(problem)) return Refusal{refusal};
+  if (problem.isReshape()) return Refusal{"neither padding nor a slice"};
+  const Format format = cuda::commonFormat({&problem.input, &problem.destination});
+  if (format != Format::Float32 && format != Format::Float16)
+    return Refusal{"not all float32 and not all float16"};
+  if (!cuda::takesLanes(problem.input) || !cuda::takesLanes(problem.destination) || !keepsVectors(problem))
+    return Refusal{"pixels, or padding in channels, that are no multiples of 16 bytes"};
+  if (format == Format::Float32) return std::make_shared<const VectorAxesPlan<float>>(problem);
+  return std::make_shared<const VectorAxesPlan<Float16>>(problem);
+}
+
+Preparation prepareElements(const ReshapeProblem& problem) {
+  if (const char* const refusal = refusalOfSizes(problem)) return Refusal{refusal};
   if (problem.isReshape()) return std::make_shared<const OrderPlan>(problem);
   return std::make_shared<const AxesPlan>(problem);
 }
 
-constexpr std::array<Implementation<ReshapeProblem>, 1> kImplementations{{{"elements", prepareElements}}};
+constexpr std::array<Implementation<ReshapeProblem>, 3> kImplementations{
+    {{"copy", prepareCopy},
+     {"16 bytes per thread", prepareVectors},
+     {"thread per element", prepareElements}}};
 
 }  // namespace
 

@@ -7,7 +7,7 @@
 
 #include "mps/core/node.hpp"
 
-/// Graph nodes of reshape and padding (spec/04 sections 7.8 and 8.1). Slices have none, as in Apple's graphs.
+/// Graph nodes of reshape and padding. Slices have none, as in Apple's graphs.
 namespace mps {
 
 /// Stands for NNReshape (MPSNNReshapeNode): an image of this shape, which has as many elements as the source.

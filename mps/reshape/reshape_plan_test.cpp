@@ -72,9 +72,16 @@ TEST_P(ReshapePlan, Accumulates) {
 TEST_P(ReshapePlan, OnlyFloat32GradientsAccumulate) {
   for (const std::size_t number : {std::size_t{0}, reshapeCases().size() - 1}) {
     const ReshapeCase reshape = reshapeCases()[number];
-    EXPECT_TRUE(planOf(GetParam(), reshape.gradient(Float16, Float32))->canAccumulate());
-    EXPECT_FALSE(planOf(GetParam(), reshape.gradient(Float32, Float16))->canAccumulate());
-    EXPECT_FALSE(planOf(GetParam(), reshape.forward(Float32, Float32))->canAccumulate());
+    const auto expect = [](const ReshapeProblem& problem, bool accumulates) {
+      const auto plan = planOf(GetParam(), problem);
+      if (!plan) return;
+      EXPECT_EQ(plan->canAccumulate(), accumulates);
+    };
+    expect(reshape.gradient(Float16, Float32), true);
+    expect(reshape.gradient(Float32, Float32), true);
+    expect(reshape.gradient(Float32, Float16), false);
+    expect(reshape.gradient(Float16, Float16), false);
+    expect(reshape.forward(Float32, Float32), false);
   }
 }
 
@@ -84,6 +91,7 @@ TEST_P(ReshapePlan, ThreadCountDoesNotMatter) {
     if (!reshape.name.starts_with("Threads")) continue;
     const ReshapeProblem problem = reshape.gradient(Float32, Float32);
     const auto plan = planOf(GetParam(), problem);
+    if (!plan) continue;
     Call call = callOf(problem, Values::Random, GetParam().device);
     call.execute(*plan, 1);
     const std::vector<double> one = call.found();
@@ -98,8 +106,10 @@ TEST_P(ReshapePlan, WithoutImagesNothingHappens) {
     reshape.images = 0;
     for (const ReshapeProblem& problem :
          {reshape.forward(Float32, Float32), reshape.gradient(Float32, Float32)}) {
+      const auto plan = planOf(GetParam(), problem);
+      if (!plan) continue;
       Call call = callOf(problem, Values::Random, GetParam().device);
-      call.execute(*planOf(GetParam(), problem));
+      call.execute(*plan);
       EXPECT_TRUE(call.found().empty());
     }
   }
@@ -149,10 +159,10 @@ TEST(ReshapeMemory, NothingBesideTheTensorsIsTouched) {
       }
 }
 
-/// Written past the caches: sums of what mirrors repeated, whose rows begin and end within lines.
-TEST(ReshapePlanSize, PastTheCaches) {
+/// By non-temporal stores: sums of what mirrors repeated, whose rows begin and end within lines.
+TEST(ReshapePlanSize, NonTemporalStores) {
   const StreamedFrom always(0);
-  const ReshapeCase reshape{.name = "PastTheCaches",
+  const ReshapeCase reshape{.name = "NonTemporalStores",
                             .mapping = ReshapeMapping::Axes,
                             .edgeMode = ImageEdgeMode::Mirror,
                             .source = {41, 31, 99},

@@ -26,7 +26,7 @@ struct ReshapeAxis {
   bool operator==(const ReshapeAxis&) const = default;
 };
 
-/// All numbers of one call that gives elements other places (spec/04 sections 15.1 to 15.3).
+/// All numbers of one call that gives elements other places.
 ///
 ///     Order, ChannelsFirst    result element k of an image = source element k
 ///     Axes                    result(y, x, c) = source(map(y - y.before), map(x - x.before), map(c - channels.before))

@@ -3,7 +3,7 @@
 #include "mps/core/reference_tensor.hpp"
 #include "mps/reshape/reshape_problem.hpp"
 
-/// Reshape, padding and slices in float64, straight from spec/04 section 15. Of the problem the formats count only for
+/// Reshape, padding and slices in float64, straight from the definitions. Of the problem the formats count only for
 /// the error bounds, the strides not at all.
 namespace mps::detail {
 

@@ -106,7 +106,7 @@ TEST(ReshapeExamples, ChannelsAreFastest) {
   EXPECT_EQ(result.at(0, 2, 0, 3), source.at(0, 1, 1, 2));
 }
 
-/// PyTorch's view (spec/04, Q10).
+/// PyTorch's view.
 TEST(ReshapeExamples, ChannelsMayBeSlowest) {
   ReshapeProblem problem;
   problem.mapping = ReshapeMapping::ChannelsFirst;

@@ -7,7 +7,7 @@
 #include "mps/reshape/pad.hpp"
 #include "mps/reshape/reshape_node.hpp"
 
-/// The public classes and nodes, against spec/04 section 15.1. The arithmetic over all shapes is tested with the plans.
+/// The public classes and nodes. The arithmetic over all shapes is tested with the plans.
 namespace mps::reshape_test {
 namespace {
 
@@ -59,7 +59,7 @@ TEST_F(Reshape, EveryEncodeThatTakesAShape) {
   EXPECT_EQ(valuesOf(*dx), counted(24, 100));
 }
 
-/// Q10 of spec/04: a view of PyTorch's, whose tensors are [channel][y][x].
+/// A view of PyTorch's, whose tensors are [channel][y][x].
 TEST_F(Reshape, ChannelsFirst) {
   EXPECT_FALSE(reshape_->channelsFirst());
   reshape_->setChannelsFirst(true);

@@ -8,7 +8,7 @@
 
 #include "mps/core/cnn_kernel.hpp"
 
-/// Cutting out parts of an image and giving them one size (MPSNNResize.h; spec/04 section 15.4).
+/// Cutting out parts of an image and giving them one size (MPSNNResize.h).
 namespace mps {
 
 /// A part of an image in fractions of its width less one and its height less one, so that 0 is the centre of the first

@@ -4,7 +4,7 @@
 #include <span>
 
 #include "mps/upsampling/crop_and_resize_problem.hpp"
-#include "mps/upsampling/upsampling_pixels_cuda.cuh"
+#include "mps/upsampling/upsampling_forward_cuda.cuh"
 
 namespace mps::detail {
 namespace {
@@ -59,6 +59,11 @@ class RegionPlan final : public Plan {
  public:
   explicit RegionPlan(const CropAndResizeProblem& problem) : problem_(problem) {}
 
+  [[nodiscard]] std::string describe() const override {
+    return cuda::takesLanes(problem_.input) && cuda::takesLanes(problem_.destination)
+               ? "16 bytes per thread, or one element at unaligned addresses or of other formats"
+               : "one element per thread";
+  }
   [[nodiscard]] std::size_t scratchBytes() const override {
     return problem_.regions.size() *
            static_cast<std::size_t>(problem_.destination.width + problem_.destination.height) *
@@ -74,9 +79,9 @@ class RegionPlan final : public Plan {
     tables.columns = reinterpret_cast<Samples*>(operands.scratch);
     tables.rows = tables.columns + count * tables.width;
     fill(stream, tables);
-    const bool takesPacks = cuda::takesLanes(problem_.input, operands.source) &&
+    const bool areAligned = cuda::takesLanes(problem_.input, operands.source) &&
                             cuda::takesLanes(problem_.destination, operands.destination);
-    cuda::withAccess(cuda::commonFormat({&problem_.input, &problem_.destination}), takesPacks,
+    cuda::withAccess(cuda::commonFormat({&problem_.input, &problem_.destination}), areAligned,
                      [&](auto access) { runPixels<decltype(access)>(stream, operands, tables); });
   }
 
@@ -134,7 +139,7 @@ Preparation prepareRegions(const CropAndResizeProblem& problem) {
   return std::make_shared<const RegionPlan>(problem);
 }
 
-constexpr Implementation<CropAndResizeProblem> implementations[] = {{"regions", prepareRegions}};
+constexpr Implementation<CropAndResizeProblem> implementations[] = {{"column per thread", prepareRegions}};
 
 }  // namespace
 

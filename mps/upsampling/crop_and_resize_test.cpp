@@ -10,7 +10,7 @@
 #include "mps/core/test_images.hpp"
 #include "mps/upsampling/crop_and_resize_problem.hpp"
 
-/// The public class against spec/04 section 15.4. The arithmetic over all shapes is tested with the plans of upsampling.
+/// The public class. The arithmetic over all shapes is tested with the plans of upsampling.
 namespace mps::crop_and_resize_test {
 namespace {
 

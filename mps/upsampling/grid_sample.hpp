@@ -5,7 +5,7 @@
 
 #include "mps/core/cnn_binary_kernel.hpp"
 
-/// Sampling at positions that another image holds (MPSNNGridSample.h; spec/04 section 15.5).
+/// Sampling at positions that another image holds (MPSNNGridSample.h).
 namespace mps {
 
 /// Samples the primary image where the secondary one, the grid, says (MPSNNGridSample). Channel 0 of the grid is for x,

@@ -50,7 +50,7 @@ inline std::vector<GridSampleCase> gridSampleCases() {
           {"WideRows", 1, 5, 9, 2, 131, 5}};
 }
 
-/// In float64, straight from spec/04 section 15.5.
+/// In float64, straight from the definition.
 ReferenceTensor gridSampleReference(const GridSampleProblem& problem, const ReferenceTensor& source,
                                     const ReferenceTensor& grid);
 

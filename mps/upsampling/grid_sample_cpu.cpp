@@ -130,7 +130,7 @@ class GridPiece {
   void load(std::int64_t n, std::int64_t y, std::int64_t x, std::size_t count) {
     const TensorShape& shape = problem_.grid;
     const std::int64_t first = shape.offset(n, y, x, 0);
-    const auto loadOf = [&](auto element) HWY_ATTR {
+    withElementType(shape.format, [&](auto element) HWY_ATTR {
       const auto* from = reinterpret_cast<const decltype(element)*>(grid_) + first;
       if (shape.pixelStride == 2) return convertToFloats(from, values_.data(), 2 * count);
       const hn::CappedTag<float, 1> one;
@@ -138,11 +138,7 @@ class GridPiece {
         values_[i] = hn::GetLane(loadFloats(one, from));
         values_[i + 1] = hn::GetLane(loadFloats(one, from + 1));
       }
-    };
-    if (shape.format == ImageFeatureChannelFormat::Float16)
-      loadOf(Float16{});
-    else
-      loadOf(0.0F);
+    });
   }
 
   const GridSampleProblem& problem_;
@@ -159,7 +155,10 @@ struct GridStores {
 
   template <class D, class T, class V = hn::Vec<D>>
   HWY_INLINE void operator()(D d, AllLanes, V value, T* to) const {
-    storeOrStream(d, value, to, streams);
+    if constexpr (std::is_same_v<T, float> || std::is_same_v<T, Float16>)
+      storeOrStream(d, value, to, streams);
+    else
+      storeFloats(d, value, to);
   }
   template <class D, class T, class V = hn::Vec<D>>
   HWY_INLINE void operator()(D d, FirstLanes lanes, V value, T* to) const {
@@ -279,14 +278,11 @@ class GridRows {
   const T* image_ = nullptr;
 };
 
-/// Rows [begin, end), counted through all images. All tensors are float16 or float32.
+/// Rows [begin, end), counted through all images.
 void sampleGridRows(const GridSampleProblem& problem, const Operands& operands, bool streams,
                     std::int64_t begin, std::int64_t end) {
-  const auto withType = [](const TensorShape& shape, auto use) {
-    return shape.format == ImageFeatureChannelFormat::Float16 ? use(Float16{}) : use(0.0F);
-  };
-  withType(problem.source, [&](auto source) {
-    withType(problem.destination, [&](auto result) {
+  withElementType(problem.source.format, [&](auto source) {
+    withElementType(problem.destination.format, [&](auto result) {
       GridRows<decltype(source), decltype(result)> rows(problem, operands, streams);
       const std::int64_t height = problem.destination.height;
       for (std::int64_t row = begin; row < end; ++row) rows.compute(row / height, row % height);
@@ -310,99 +306,31 @@ namespace {
 HWY_EXPORT(sampleGridRows);
 
 /// Row by row of the destination.
-class GridSamplePlan : public Plan {
+class GridSamplePlan final : public Plan {
  public:
   explicit GridSamplePlan(const GridSampleProblem& problem) : problem_(problem) {}
 
   void run(mtl::Stream& stream, const Operands& operands) const override {
+    constexpr std::int64_t grain = 4096;  // elements below which another thread does not pay
     const TensorShape& to = problem_.destination;
     const std::int64_t rowElements = std::max<std::int64_t>(1, to.width * to.channels);
+    const bool streams = writesRowsPastCaches(problem_.source.bytes() + to.bytes(), to);
     mtl::cpu::asCpu(stream).parallelFor(
-        to.images * to.height, kGrain / rowElements + 1,
-        [&](std::int64_t begin, std::int64_t end) { sampleRows(operands, begin, end); });
+        to.images * to.height, grain / rowElements + 1, [&](std::int64_t begin, std::int64_t end) {
+          HWY_DYNAMIC_DISPATCH(sampleGridRows)(problem_, operands, streams, begin, end);
+          if (streams) finishStreaming();
+        });
   }
 
- protected:
-  /// Rows [begin, end) of the destination, counted through all images.
-  virtual void sampleRows(const Operands& operands, std::int64_t begin, std::int64_t end) const = 0;
-  [[nodiscard]] const GridSampleProblem& problem() const { return problem_; }
-
  private:
-  /// Elements below which another thread does not pay.
-  static constexpr std::int64_t kGrain = 4096;
   GridSampleProblem problem_;
 };
 
-class VectorGridSample final : public GridSamplePlan {
-  using GridSamplePlan::GridSamplePlan;
-  void sampleRows(const Operands& operands, std::int64_t begin, std::int64_t end) const override {
-    const TensorShape& to = problem().destination;
-    const bool streams = writesRowsPastCaches(problem().source.bytes() + to.bytes(), to);
-    HWY_DYNAMIC_DISPATCH(sampleGridRows)(problem(), operands, streams, begin, end);
-    if (streams) finishStreaming();
-  }
-};
-
-float loadAt(const TensorShape& shape, const std::byte* memory, std::int64_t offset) {
-  return withElementType(shape.format, [&](auto element) {
-    return loadFloat(reinterpret_cast<const decltype(element)*>(memory) + offset);
-  });
-}
-
-/// Element by element, for all formats.
-class PlainGridSample final : public GridSamplePlan {
-  using GridSamplePlan::GridSamplePlan;
-  void sampleRows(const Operands& operands, std::int64_t begin, std::int64_t end) const override {
-    const TensorShape& to = problem().destination;
-    for (std::int64_t row = begin; row < end; ++row)
-      for (std::int64_t x = 0; x < to.width; ++x) samplePixel(operands, row / to.height, row % to.height, x);
-  }
-
-  void samplePixel(const Operands& operands, std::int64_t n, std::int64_t y, std::int64_t x) const {
-    const TensorShape& from = problem().source;
-    const TensorShape& to = problem().destination;
-    const auto gridAt = [&](std::int64_t channel) {
-      return loadAt(problem().grid, operands.secondary, problem().grid.offset(n, y, x, channel));
-    };
-    const GridTaps columns = gridTaps(problem(), gridAt(0), x, from.width, problem().offsetX);
-    const GridTaps rows = gridTaps(problem(), gridAt(1), y, from.height, problem().offsetY);
-    withElementType(from.format, [&](auto source) {
-      withElementType(to.format, [&](auto result) {
-        const auto* const read = reinterpret_cast<const decltype(source)*>(operands.source);
-        auto* const written =
-            reinterpret_cast<decltype(result)*>(operands.destination) + to.offset(n, y, x, 0);
-        for (std::int64_t c = 0; c < to.channels; ++c) {
-          float sum = 0;
-          for (int i = 0; i < 2; ++i) {
-            if (rows.weights[i] == 0) continue;
-            float inRow = 0;
-            for (int j = 0; j < 2; ++j)
-              if (columns.weights[j] != 0)
-                inRow += columns.weights[j] *
-                         loadFloat(read + from.offset(n, rows.pixels[i], columns.pixels[j], c));
-            sum += rows.weights[i] * inRow;
-          }
-          storeFloat(sum, written + c);
-        }
-      });
-    });
-  }
-};
-
-Preparation preparePlain(const GridSampleProblem& problem) {
-  return std::make_shared<const PlainGridSample>(problem);
-}
-
 Preparation prepareVectors(const GridSampleProblem& problem) {
-  using Format = ImageFeatureChannelFormat;
-  for (const TensorShape* shape : {&problem.source, &problem.grid, &problem.destination})
-    if (shape->format != Format::Float16 && shape->format != Format::Float32)
-      return Refusal{std::string("the format is ") + name(shape->format)};
-  return std::make_shared<const VectorGridSample>(problem);
+  return std::make_shared<const GridSamplePlan>(problem);
 }
 
-constexpr Implementation<GridSampleProblem> implementations[] = {{"vectors", prepareVectors},
-                                                                 {"plain", preparePlain}};
+constexpr Implementation<GridSampleProblem> implementations[] = {{"vectors", prepareVectors}};
 
 }  // namespace
 

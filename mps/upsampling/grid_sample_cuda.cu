@@ -1,4 +1,3 @@
-#include <cfloat>
 #include <cstdint>
 #include <memory>
 
@@ -27,7 +26,7 @@ struct GridSampleArguments {
   SourceView grid;
   ResultView destination;
   Divider width, height;
-  Divider packs;  ///< of a pixel
+  Divider pixel;  ///< threads of one
   std::uint32_t pixels = 0;
 
   /// A pixel of the destination, counted through all images.
@@ -45,7 +44,7 @@ struct alignas(16) SharedTaps {
   float weights[2];
 };
 
-/// The positions of some pixels first, which take long, then their packs of channels.
+/// The positions of some pixels first, which take long, then their channels.
 template <class Access>
 __global__ void __launch_bounds__(kThreads) sampleByGrid(const __grid_constant__ GridSampleArguments a) {
   using Values = typename Access::Values;
@@ -64,10 +63,10 @@ __global__ void __launch_bounds__(kThreads) sampleByGrid(const __grid_constant__
         {taps.weights[0], taps.weights[1]}};
   }
   __syncthreads();
-  for (std::uint32_t item = threadIdx.x; item < count * a.packs.divisor(); item += kThreads) {
-    const std::uint32_t pixel = a.packs.divide(item);
+  for (std::uint32_t item = threadIdx.x; item < count * a.pixel.divisor(); item += kThreads) {
+    const std::uint32_t pixel = a.pixel.divide(item);
     ElementPlace place = a.placeOf(first + pixel);
-    place.channel = static_cast<std::int32_t>(item - pixel * a.packs.divisor()) * Access::lanes;
+    place.channel = static_cast<std::int32_t>(item - pixel * a.pixel.divisor()) * Access::lanes;
     const SharedTaps columns = shared[2 * pixel];
     const SharedTaps rows = shared[2 * pixel + 1];
     typename Access::Fetched fetched[2][2];
@@ -92,112 +91,15 @@ __global__ void __launch_bounds__(kThreads) sampleByGrid(const __grid_constant__
   }
 }
 
-/// Where a pixel's four neighbours lie, in packs from the beginning of the source, and what each counts; 0: nothing, it is
-/// not looked at.
-struct SharedPixel {
-  uint4 packs;
-  float4 weights;
-};
-
-/// Tensors of whole packs of elements of type T.
-struct PackedGridArguments {
-  GridSampleArguments sample;
-  std::uint32_t sourceImage = 0, sourceRow = 0, sourcePixel = 0;  ///< packs from one to the next
-  std::uint32_t destinationImage = 0, destinationRow = 0, destinationPixel = 0;
-
-  /// @return whether 32 bits count all packs
-  bool setStrides(const TensorShape& source, const TensorShape& destination, std::int64_t lanes) {
-    constexpr std::int64_t most = 0xFFFFFFFF;
-    for (const TensorShape* shape : {&source, &destination})
-      if ((shape->images * shape->imageStride + shape->height * shape->rowStride +
-           shape->width * shape->pixelStride + shape->channels) /
-              lanes >
-          most)
-        return false;
-    const auto packs = [&](std::int64_t stride) { return static_cast<std::uint32_t>(stride / lanes); };
-    sourceImage = packs(source.imageStride);
-    sourceRow = packs(source.rowStride);
-    sourcePixel = packs(source.pixelStride);
-    destinationImage = packs(destination.imageStride);
-    destinationRow = packs(destination.rowStride);
-    destinationPixel = packs(destination.pixelStride);
-    return true;
-  }
-};
-
-/// Both axes' positions of some pixels, then what their packs need of these, then the packs.
-template <class T>
-__global__ void __launch_bounds__(kThreads)
-    samplePacksByGrid(const __grid_constant__ PackedGridArguments packed) {
-  const GridSampleArguments& a = packed.sample;
-  __shared__ SharedPixel pixels[kPixels];
-  __shared__ std::uint32_t places[kPixels];  // packs of the destination
-  const std::uint32_t first = blockIdx.x * kPixels;
-  const std::uint32_t count = min(kPixels, a.pixels - first);
-  // Two adjacent threads have the axes of a pixel.
-  const std::uint32_t own = min(threadIdx.x / 2, count - 1);
-  const bool isX = threadIdx.x % 2 == 0;
-  ElementPlace place = a.placeOf(first + own);
-  place.channel = isX ? 0 : 1;
-  const GridTaps taps = gridTaps(a.problem, OneByOne::load(a.grid, place).values[0], isX ? place.x : place.y,
-                                 isX ? a.problem.source.width : a.problem.source.height,
-                                 isX ? a.problem.offsetX : a.problem.offsetY);
-  const std::uint32_t step = isX ? packed.sourcePixel : packed.sourceRow;
-  const std::uint32_t begin = isX ? 0 : static_cast<std::uint32_t>(place.image) * packed.sourceImage;
-  const auto other = [](auto value) { return __shfl_xor_sync(0xFFFFFFFFU, value, 1); };
-  const std::uint32_t packs[2] = {begin + static_cast<std::uint32_t>(taps.pixels[0]) * step,
-                                  begin + static_cast<std::uint32_t>(taps.pixels[1]) * step};
-  const std::uint32_t otherPacks[2] = {other(packs[0]), other(packs[1])};
-  const float otherWeights[2] = {other(taps.weights[0]), other(taps.weights[1])};
-  if (isX && threadIdx.x / 2 < count) {
-    // The product of two that count something counts something.
-    const auto product = [](float a, float b) { return a != 0 && b != 0 ? fmaxf(a * b, FLT_MIN) : 0.0F; };
-    const auto& rows = otherWeights;
-    const auto& columns = taps.weights;
-    pixels[own] = {{otherPacks[0] + packs[0], otherPacks[0] + packs[1], otherPacks[1] + packs[0],
-                    otherPacks[1] + packs[1]},
-                   {product(rows[0], columns[0]), product(rows[0], columns[1]), product(rows[1], columns[0]),
-                    product(rows[1], columns[1])}};
-    places[own] = static_cast<std::uint32_t>(place.image) * packed.destinationImage +
-                  static_cast<std::uint32_t>(place.y) * packed.destinationRow +
-                  static_cast<std::uint32_t>(place.x) * packed.destinationPixel;
-  }
-  __syncthreads();
-  for (std::uint32_t item = threadIdx.x; item < count * a.packs.divisor(); item += kThreads) {
-    const std::uint32_t pixel = a.packs.divide(item);
-    const std::uint32_t pack = item - pixel * a.packs.divisor();
-    const SharedPixel from = pixels[pixel];
-    const auto* const source = reinterpret_cast<const uint4*>(a.source.memory) + pack;
-    const uint4* const at[4] = {source + from.packs.x, source + from.packs.y, source + from.packs.z,
-                                source + from.packs.w};
-    const float weights[4] = {from.weights.x, from.weights.y, from.weights.z, from.weights.w};
-    cuda::Lanes<T> sum{};
-    const auto add = [&](int i, const uint4& fetched) {
-      addWeighted(sum, weights[i], cuda::lanesOf(fetched, static_cast<const T*>(nullptr)));
-    };
-    if (fminf(fminf(weights[0], weights[1]), fminf(weights[2], weights[3])) > 0) {
-      uint4 fetched[4];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) fetched[i] = *at[i];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) add(i, fetched[i]);
-    } else {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        if (weights[i] == 0) continue;
-        const uint4 fetched = *at[i];
-        add(i, fetched);
-      }
-    }
-    cuda::storeLanes(
-        sum, reinterpret_cast<T*>(reinterpret_cast<uint4*>(a.destination.memory) + places[pixel] + pack));
-  }
-}
-
 class GridSamplePlan final : public Plan {
  public:
   explicit GridSamplePlan(const GridSampleProblem& problem) : problem_(problem) {}
 
+  [[nodiscard]] std::string describe() const override {
+    return cuda::takesLanes(problem_.source) && cuda::takesLanes(problem_.destination)
+               ? "16 bytes at once, or one element at unaligned addresses or of other formats"
+               : "one element at once";
+  }
   void run(mtl::Stream& stream, const Operands& operands) const override {
     if (problem_.destination.elements() == 0) return;
     const TensorShape& shape = problem_.destination;
@@ -209,31 +111,18 @@ class GridSamplePlan final : public Plan {
                           Divider(shape.height),
                           Divider(1),
                           static_cast<std::uint32_t>(shape.pixels())};
-    const bool takesPacks = cuda::takesLanes(problem_.source, operands.source) &&
+    const bool areAligned = cuda::takesLanes(problem_.source, operands.source) &&
                             cuda::takesLanes(problem_.destination, operands.destination);
-    const auto format = cuda::commonFormat({&problem_.source, &problem_.destination});
-    if (takesPacks && format == ImageFeatureChannelFormat::Float32 && runPacks<float>(stream, a)) return;
-    if (takesPacks && format == ImageFeatureChannelFormat::Float16 && runPacks<Float16>(stream, a)) return;
-    cuda::withAccess(format, takesPacks, [&](auto access) {
-      using Access = decltype(access);
-      a.packs = Divider(shape.channels / Access::lanes);
-      mtl::cuda::launch(stream, sampleByGrid<Access>, dim3(mtl::cuda::blocksFor(shape.pixels(), kPixels)),
-                        dim3(kThreads), 0, a);
-    });
+    cuda::withAccess(
+        cuda::commonFormat({&problem_.source, &problem_.destination}), areAligned, [&](auto access) {
+          using Access = decltype(access);
+          a.pixel = Divider(shape.channels / Access::lanes);
+          mtl::cuda::launch(stream, sampleByGrid<Access>, dim3(mtl::cuda::blocksFor(shape.pixels(), kPixels)),
+                            dim3(kThreads), 0, a);
+        });
   }
 
  private:
-  /// @return whether the tensors are small enough; otherwise nothing was done
-  template <class T>
-  bool runPacks(mtl::Stream& stream, const GridSampleArguments& a) const {
-    PackedGridArguments packed{a};
-    if (!packed.setStrides(problem_.source, problem_.destination, cuda::kLanes<T>)) return false;
-    packed.sample.packs = Divider(problem_.destination.channels / cuda::kLanes<T>);
-    mtl::cuda::launch(stream, samplePacksByGrid<T>, dim3(mtl::cuda::blocksFor(a.pixels, kPixels)),
-                      dim3(kThreads), 0, packed);
-    return true;
-  }
-
   GridSampleProblem problem_;
 };
 
@@ -245,7 +134,7 @@ Preparation prepareElements(const GridSampleProblem& problem) {
   return std::make_shared<const GridSamplePlan>(problem);
 }
 
-constexpr Implementation<GridSampleProblem> implementations[] = {{"elements", prepareElements}};
+constexpr Implementation<GridSampleProblem> implementations[] = {{"block per pixels", prepareElements}};
 
 }  // namespace
 

@@ -11,7 +11,7 @@
 
 namespace mps::detail {
 
-/// All numbers of one call (spec/04 section 15.5). Pixel (x, y) of the destination lies in the source at
+/// All numbers of one call. Pixel (x, y) of the destination lies in the source at
 ///
 ///     usesGridAsCoordinates:  offsetX + (grid(x, y, 0) + 1) / 2 * (source.width - 1), y likewise with channel 1
 ///     else:                   offsetX + x + grid(x, y, 0)

@@ -19,7 +19,7 @@ namespace {
 using detail::UpsamplingManner;
 using detail::UpsamplingSampling;
 
-/// How a kernel scales: what its gradient must know (spec/00 D9).
+/// How a kernel scales: what its gradient must know (docs/decisions.md, D9).
 struct ScaleManner {
   UpsamplingSampling sampling = UpsamplingSampling::BilinearScale;
   std::size_t width = 1;

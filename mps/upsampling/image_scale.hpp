@@ -13,7 +13,7 @@
 #include "mps/core/node.hpp"
 #include "mps/core/secure_coding.hpp"
 
-/// Scaling and moving images (MPSImageResampling.h; spec/04 section 7.7).
+/// Scaling and moving images (MPSImageResampling.h).
 namespace mps {
 
 /// Where the points of a source lie in the result, in pixels from the top left corner of the image, on both axes
@@ -156,7 +156,7 @@ class ImageLanczosScale final : public ImageScale {
   ImageLanczosScale(const ImageLanczosScale&) = default;
 };
 
-/// Base of the gradients of the scales, an extension (spec/00 D6): each source pixel gets
+/// Base of the gradients of the scales, an extension (docs/decisions.md, D6): each source pixel gets
 ///
 ///     dIn[i] = sum over result pixels x of weight(x, i) * g(primaryOffset + kernelOffset + x)
 ///

@@ -34,7 +34,7 @@ void runScalePlan(ConformRun& run, const UpsamplingImplementation& implementatio
   run.checkAccumulated(*plan, operands, expected, destination);
 }
 
-/// That part of an image, as spec/04 section 15.4 has it.
+/// That part of an image.
 UpsamplingAxis regionAxis(double origin, double size, std::int64_t sourceSize, std::int64_t resultSize) {
   const auto in = static_cast<double>(sourceSize - 1);
   const auto out = static_cast<double>(resultSize - 1);

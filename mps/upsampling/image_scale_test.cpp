@@ -15,7 +15,7 @@
 #include "mps/upsampling/resize.hpp"
 #include "mps/upsampling/scale_node.hpp"
 
-/// The public classes and nodes, against spec/04 section 7.7. The arithmetic over all shapes is tested with the plans of
+/// The public classes and nodes. The arithmetic over all shapes is tested with the plans of
 /// upsampling.
 namespace mps::image_scale_test {
 namespace {
@@ -291,7 +291,7 @@ TEST_F(Scale, LanczosGradientIsTheTransposedMap) {
   expectValues({1}, {static_cast<float>(ofPixels / ofResults)}, 13 * 4 * 5 * 7);
 }
 
-/// The state keeps what the forward kernel had (spec/00 D9).
+/// The state keeps what the forward kernel had (docs/decisions.md, D9).
 TEST_F(Scale, LaterTransformsDoNotChangeTheGradient) {
   const auto forward = kernel<ImageBilinearScale>(4, 1);
   forward->setScaleTransform(ScaleTransform{1, 1, 1, 0});

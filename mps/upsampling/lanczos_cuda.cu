@@ -2,16 +2,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <utility>
-#include <vector>
 
-#include "mps/core/element_grid_cuda.cuh"
 #include "mps/core/storage.hpp"
-#include "mps/upsampling/lanczos_cuda.hpp"
+#include "mps/upsampling/upsampling_cuda.cuh"
+#include "mps/upsampling/upsampling_cuda.hpp"
 #include "mps/upsampling/upsampling_samples.hpp"
-#include "mps/upsampling/upsampling_shrink_cuda.hpp"
-#include "mps/upsampling/upsampling_taps.hpp"
-#include "mps/upsampling/upsampling_tiles_cuda.hpp"
 
 namespace mps::detail {
 namespace {
@@ -71,150 +66,6 @@ __global__ void fillLanczosTables(LanczosArguments a) {
                         static_cast<std::int32_t>(samples.end - samples.first)};
 }
 
-constexpr unsigned kStripThreads = 128;
-constexpr int kFewPixels = 7;  ///< of a result along a row: an enlargement
-constexpr int kMostPixels = 12;
-
-/// Of a result on an axis, for tiles: to an eighth of the size.
-constexpr std::int64_t kMostTaps = 49;
-
-struct StripArguments {
-  Divider pieces;  ///< packs of a row
-  Divider packs;   ///< of a pixel
-  Divider chunks;  ///< of the rows of an image
-  std::uint32_t items = 0;
-  std::int32_t rowsPerChunk = 0;
-  std::int32_t height = 0;
-  LanczosTables x, y;
-  SourceView input;
-  ResultView destination;
-
-  /// @return whether the numbers are small enough
-  bool setGrid(const TensorShape& shape, std::int64_t lanes) {
-    // Enough threads for a large GPU come first; each chunk begins with sums that the one before it has, too.
-    constexpr std::int64_t threads = std::int64_t{1} << 18;
-    const std::int64_t packsOfRow = shape.width * (shape.channels / lanes);
-    const std::int64_t all = shape.images * packsOfRow;
-    const std::int64_t rows = std::clamp<std::int64_t>(shape.height * all / threads, 16, 64);
-    const std::int64_t count = (shape.height + rows - 1) / rows;
-    rowsPerChunk = static_cast<std::int32_t>((shape.height + count - 1) / count);
-    chunks = Divider((shape.height + rowsPerChunk - 1) / rowsPerChunk);
-    pieces = Divider(packsOfRow);
-    packs = Divider(shape.channels / lanes);
-    height = static_cast<std::int32_t>(shape.height);
-    if (all * chunks.divisor() > 0x7FFFFFFF - std::int64_t{kStripThreads}) return false;
-    items = static_cast<std::uint32_t>(all * chunks.divisor());
-    return true;
-  }
-};
-
-/// A thread stays with a pack of channels of a column of results and goes down some rows. It keeps the sums along the rows
-/// of the source, as many as a result takes, in shared memory.
-/// @tparam most pixels of a result along a row
-template <class T, int most>
-__global__ void __launch_bounds__(kStripThreads, 4) scaleStrips(StripArguments a) {
-  using Access = cuda::InPacks<T>;
-  constexpr int lanes = Access::lanes;
-  constexpr unsigned parts = lanes / 4;  // of 16 bytes that a sum has
-  extern __shared__ float4 sums[];       // [slot][part][thread]
-  const std::uint32_t item = blockIdx.x * kStripThreads + threadIdx.x;
-  if (item >= a.items) return;
-  const std::uint32_t strip = a.pieces.divide(item);
-  const std::uint32_t piece = item - strip * a.pieces.divisor();
-  const std::uint32_t image = a.chunks.divide(strip);
-  const std::uint32_t x = a.packs.divide(piece);
-  ElementPlace place{static_cast<std::int32_t>(image), 0, static_cast<std::int32_t>(x),
-                     static_cast<std::int32_t>(piece - x * a.packs.divisor()) * lanes};
-  place.y = static_cast<std::int32_t>(strip - image * a.chunks.divisor()) * a.rowsPerChunk;
-  const std::int32_t end = min(place.y + a.rowsPerChunk, a.height);
-
-  const PixelRange columns = a.x.ranges[x];
-  float weights[most];
-#pragma unroll
-  for (int k = 0; k < most; ++k)
-    weights[k] = k < columns.count ? a.x.weights[static_cast<std::int64_t>(x) * a.x.most + k] : 0.0F;
-  const T* const from = reinterpret_cast<const T*>(a.input.memory) +
-                        a.input.offset({place.image, 0, columns.first, place.channel});
-  float4* const own = sums + threadIdx.x;
-  const auto sumOf = [&](std::int32_t row, std::int32_t slot) {
-    const T* const at = from + row * a.input.row;
-    typename Access::Fetched fetched[most];
-#pragma unroll
-    for (int k = 0; k < most; ++k)
-      if (weights[k] != 0)
-        fetched[k] = *reinterpret_cast<const uint4*>(at + static_cast<std::int64_t>(k) * a.input.pixel);
-    float sum[lanes] = {};
-#pragma unroll
-    for (int k = 0; k < most; ++k) {
-      if (weights[k] == 0) continue;
-      const typename Access::Values values = Access::valuesOf(fetched[k]);
-#pragma unroll
-      for (int lane = 0; lane < lanes; ++lane) sum[lane] = fmaf(weights[k], values.values[lane], sum[lane]);
-    }
-#pragma unroll
-    for (unsigned part = 0; part < parts; ++part)
-      own[(static_cast<unsigned>(slot) * parts + part) * kStripThreads] =
-          float4{sum[4 * part], sum[4 * part + 1], sum[4 * part + 2], sum[4 * part + 3]};
-  };
-
-  // Rows whose sums are known. Beyond the edge results may take an earlier row than the result before.
-  std::int32_t firstKnown = 1;
-  std::int32_t known = 0;
-  for (; place.y < end; ++place.y) {
-    const PixelRange rows = a.y.ranges[place.y];
-    const float* const rowWeights = a.y.weights + static_cast<std::int64_t>(place.y) * a.y.most;
-    if (rows.first < firstKnown || rows.first > known) known = firstKnown = rows.first;
-    for (; known < rows.first + rows.count; ++known) sumOf(known, known % a.y.most);
-    typename Access::Values result{};
-    std::int32_t slot = rows.first % a.y.most;
-    for (std::int32_t k = 0; k < rows.count; ++k) {
-      const float weight = rowWeights[k];
-#pragma unroll
-      for (unsigned part = 0; part < parts; ++part) {
-        if (weight == 0) continue;
-        const float4 sum = own[(static_cast<unsigned>(slot) * parts + part) * kStripThreads];
-        float* const to = result.values + 4 * part;
-        to[0] = fmaf(weight, sum.x, to[0]);
-        to[1] = fmaf(weight, sum.y, to[1]);
-        to[2] = fmaf(weight, sum.z, to[2]);
-        to[3] = fmaf(weight, sum.w, to[3]);
-      }
-      slot = slot + 1 == a.y.most ? 0 : slot + 1;
-    }
-    Access::store(result, a.destination, place);
-  }
-}
-
-/// @tparam T of the input's elements, which may lie anywhere
-template <class T>
-__global__ void scaleElements(ElementGrid grid, LanczosTables x, LanczosTables y, SourceView input,
-                              ResultView destination) {
-  grid.forEachBatch<1, 1>(
-      [](int, const ElementPlace&) {},
-      [&](int, const ElementPlace& place) {
-        const PixelRange rows = y.ranges[place.y];
-        const PixelRange columns = x.ranges[place.x];
-        const float* const rowWeights = y.weights + static_cast<std::int64_t>(place.y) * y.most;
-        const float* const columnWeights = x.weights + static_cast<std::int64_t>(place.x) * x.most;
-        const T* from = reinterpret_cast<const T*>(input.memory) +
-                        input.offset({place.image, rows.first, columns.first, place.channel});
-        float sum = 0;
-        for (std::int32_t row = 0; row < rows.count; ++row, from += input.row) {
-          if (rowWeights[row] == 0) continue;
-          float inRow = 0;
-          const T* pixel = from;
-#pragma unroll 4
-          for (std::int32_t column = 0; column < columns.count; ++column, pixel += input.pixel) {
-            const float weight = columnWeights[column];
-            const float value = cuda::load(pixel);
-            if (weight != 0) inRow = fmaf(weight, value, inRow);
-          }
-          sum = fmaf(rowWeights[row], inRow, sum);
-        }
-        cuda::OneByOne::store({{sum}}, destination, place);
-      });
-}
-
 /// The results that a destination position of a gradient takes shares of, on both axes.
 struct ReaderTables {
   PixelRange* ranges[2];
@@ -234,16 +85,6 @@ __global__ void fillReaders(LanczosArguments a, ReaderTables readers) {
                                    static_cast<std::int32_t>(found.end - found.begin)};
 }
 
-struct GatherArguments {
-  LanczosTables x, y;
-  PixelRange* columns = nullptr;  ///< for each destination column
-  PixelRange* rows = nullptr;     ///< for each destination row
-  std::int64_t originX = 0, originY = 0;
-  SourceView gradient;
-  ResultView destination;
-  bool accumulate = false;
-};
-
 /// What a pixel counts in a result; 0: nothing.
 __device__ inline float weightIn(const LanczosTables& tables, std::int32_t result, std::int64_t pixel) {
   const PixelRange range = tables.ranges[result];
@@ -252,30 +93,198 @@ __device__ inline float weightIn(const LanczosTables& tables, std::int32_t resul
                                    : 0.0F;
 }
 
-/// @tparam T of the gradient's elements, which may lie anywhere
+/// What results are sums of on one axis.
+struct ResultTaps {
+  LanczosTables tables;
+
+  [[nodiscard]] __device__ PixelRange range(std::int32_t at) const { return tables.ranges[at]; }
+  /// What the k-th input of a range counts.
+  [[nodiscard]] __device__ float weight(std::int32_t at, const PixelRange& /*range*/, std::int32_t k) const {
+    return tables.weights[static_cast<std::int64_t>(at) * tables.most + k];
+  }
+};
+/// What gradients of the source are sums of.
+struct GradientTaps {
+  LanczosTables tables;
+  const PixelRange* readers = nullptr;
+  std::int64_t origin = 0;
+
+  [[nodiscard]] __device__ PixelRange range(std::int32_t at) const { return readers[at]; }
+  [[nodiscard]] __device__ float weight(std::int32_t at, const PixelRange& range, std::int32_t k) const {
+    return weightIn(tables, range.first + k, at + origin);
+  }
+};
+
+template <class Taps>
+struct SlidingArguments {
+  Divider columns;  ///< threads of a row
+  Divider pixel;    ///< threads of a pixel
+  Divider chunks;   ///< of the rows of an image
+  std::uint32_t items = 0;
+  std::int32_t rowsPerChunk = 0;
+  std::int32_t height = 0;
+  std::int32_t slots = 0;  ///< rows of the input whose sums a thread keeps
+  Taps x, y;
+  SourceView input;
+  ResultView destination;
+  bool accumulate = false;
+
+  /// @return whether the numbers are small enough
+  bool setGrid(const TensorShape& shape, std::int64_t lanes) {
+    // Enough threads for a large GPU come first; each chunk begins with sums that the one before it has, too.
+    constexpr std::int64_t threads = std::int64_t{1} << 18;
+    constexpr std::int64_t mostThreads = 128;  // of a block
+    const std::int64_t threadsOfRow = shape.width * (shape.channels / lanes);
+    const std::int64_t all = shape.images * threadsOfRow;
+    const std::int64_t rows = std::clamp<std::int64_t>(shape.height * all / threads, 16, 64);
+    const std::int64_t count = (shape.height + rows - 1) / rows;
+    rowsPerChunk = static_cast<std::int32_t>((shape.height + count - 1) / count);
+    chunks = Divider((shape.height + rowsPerChunk - 1) / rowsPerChunk);
+    columns = Divider(threadsOfRow);
+    pixel = Divider(shape.channels / lanes);
+    height = static_cast<std::int32_t>(shape.height);
+    if (all * chunks.divisor() > 0x7FFFFFFF - mostThreads) return false;
+    items = static_cast<std::uint32_t>(all * chunks.divisor());
+    return true;
+  }
+};
+
 template <class T>
-__global__ void gatherElements(ElementGrid grid, GatherArguments a) {
-  grid.forEachBatch<1, 1>([](int, const ElementPlace&) {},
-                          [&](int, const ElementPlace& place) {
-                            const PixelRange rows = a.rows[place.y];
-                            const PixelRange columns = a.columns[place.x];
-                            const auto* const gradient = reinterpret_cast<const T*>(a.gradient.memory);
-                            float sum = 0;
-                            for (std::int32_t row = rows.first; row < rows.first + rows.count; ++row) {
-                              const float rowWeight = weightIn(a.y, row, place.y + a.originY);
-                              if (rowWeight == 0) continue;
-                              float inRow = 0;
-                              for (std::int32_t column = columns.first;
-                                   column < columns.first + columns.count; ++column) {
-                                const float weight = weightIn(a.x, column, place.x + a.originX);
-                                if (weight == 0) continue;
-                                const ElementPlace from{place.image, row, column, place.channel};
-                                inRow = fmaf(weight, cuda::load(gradient + a.gradient.offset(from)), inRow);
-                              }
-                              sum = fmaf(rowWeight, inRow, sum);
-                            }
-                            cuda::OneByOne::store({{sum}}, a.destination, place, a.accumulate);
-                          });
+__device__ uint4 fetchAt(cuda::InPacks<T> /*access*/, const T* from) {
+  return *reinterpret_cast<const uint4*>(from);
+}
+template <class T>
+__device__ cuda::OneByOne::Values fetchAt(cuda::OneOf<T> /*access*/, const T* from) {
+  return {{cuda::load(from)}};
+}
+
+constexpr int kFewTaps =
+    12;  ///< along a row: an image of half the size, or the gradient of one of twice the size
+
+/// A thread stays with some channels of a column of the destination and goes down some rows. It keeps the sums along the
+/// rows of the input, as many as a position takes, in shared memory.
+/// @tparam Access how it reads and writes elements of type T @tparam most taps along a row; 0: any number
+template <class Access, class T, class Taps, int most>
+__global__ void __launch_bounds__(128, 4)
+    sumSlidingWindows(const __grid_constant__ SlidingArguments<Taps> a) {
+  constexpr int lanes = Access::lanes;
+  extern __shared__ uint4 memory[];
+  auto* const sums = reinterpret_cast<float*>(memory);  // [slot][lane / together][thread][lane % together]
+  constexpr int together = lanes < 4 ? lanes : 4;
+  const std::uint32_t item = blockIdx.x * blockDim.x + threadIdx.x;
+  if (item >= a.items) return;
+  const std::uint32_t chunk = a.columns.divide(item);
+  const std::uint32_t ofRow = item - chunk * a.columns.divisor();
+  const std::uint32_t image = a.chunks.divide(chunk);
+  const auto x = static_cast<std::int32_t>(a.pixel.divide(ofRow));
+  ElementPlace place{
+      static_cast<std::int32_t>(image), 0, x,
+      static_cast<std::int32_t>(ofRow - static_cast<std::uint32_t>(x) * a.pixel.divisor()) * lanes};
+  place.y = static_cast<std::int32_t>(chunk - image * a.chunks.divisor()) * a.rowsPerChunk;
+  const std::int32_t end = min(place.y + a.rowsPerChunk, a.height);
+
+  const PixelRange columns = a.x.range(x);
+  float weights[most > 0 ? most : 1];
+  if constexpr (most > 0) {
+#pragma unroll
+    for (int k = 0; k < most; ++k) weights[k] = k < columns.count ? a.x.weight(x, columns, k) : 0.0F;
+  }
+  const T* const from = reinterpret_cast<const T*>(a.input.memory) +
+                        a.input.offset({place.image, 0, columns.first, place.channel});
+  const auto slotOf = [&](std::int32_t slot, int lane) {
+    return sums +
+           ((static_cast<unsigned>(slot) * (lanes / together) + static_cast<unsigned>(lane / together)) *
+                blockDim.x +
+            threadIdx.x) *
+               together;
+  };
+  const auto sumRow = [&](std::int32_t row, std::int32_t slot) {
+    const T* const at = from + row * a.input.row;
+    typename Access::Values sum{};
+    if constexpr (most > 0) {
+      typename Access::Fetched fetched[most];
+#pragma unroll
+      for (int k = 0; k < most; ++k)
+        if (weights[k] != 0)
+          fetched[k] = fetchAt(Access(), at + static_cast<std::int64_t>(k) * a.input.pixel);
+#pragma unroll
+      for (int k = 0; k < most; ++k)
+        if (weights[k] != 0) cuda::addWeighted(sum, weights[k], Access::valuesOf(fetched[k]));
+    } else {
+#pragma unroll 4
+      for (std::int32_t k = 0; k < columns.count; ++k) {
+        const float weight = a.x.weight(x, columns, k);
+        const auto fetched = fetchAt(Access(), at + static_cast<std::int64_t>(k) * a.input.pixel);
+        if (weight != 0) cuda::addWeighted(sum, weight, Access::valuesOf(fetched));
+      }
+    }
+#pragma unroll
+    for (int lane = 0; lane < lanes; lane += together)
+      if constexpr (together == 4)
+        *reinterpret_cast<float4*>(slotOf(slot, lane)) =
+            float4{sum.values[lane], sum.values[lane + 1], sum.values[lane + 2], sum.values[lane + 3]};
+      else
+        *slotOf(slot, lane) = sum.values[lane];
+  };
+
+  // Rows whose sums are known. Beyond the edge results may take an earlier row than the result before.
+  std::int32_t firstKnown = 1;
+  std::int32_t known = 0;
+  for (; place.y < end; ++place.y) {
+    const PixelRange rows = a.y.range(place.y);
+    if (rows.first < firstKnown || rows.first > known) known = firstKnown = rows.first;
+    for (; known < rows.first + rows.count; ++known) sumRow(known, known % a.slots);
+    typename Access::Values result{};
+    std::int32_t slot = rows.first % a.slots;
+    for (std::int32_t k = 0; k < rows.count; ++k) {
+      const float weight = a.y.weight(place.y, rows, k);
+      if (weight != 0) {
+#pragma unroll
+        for (int lane = 0; lane < lanes; lane += together) {
+          if constexpr (together == 4) {
+            const float4 sum = *reinterpret_cast<const float4*>(slotOf(slot, lane));
+            float* const to = result.values + lane;
+            to[0] = fmaf(weight, sum.x, to[0]);
+            to[1] = fmaf(weight, sum.y, to[1]);
+            to[2] = fmaf(weight, sum.z, to[2]);
+            to[3] = fmaf(weight, sum.w, to[3]);
+          } else {
+            result.values[lane] = fmaf(weight, *slotOf(slot, lane), result.values[lane]);
+          }
+        }
+      }
+      slot = slot + 1 == a.slots ? 0 : slot + 1;
+    }
+    Access::store(result, a.destination, place, a.accumulate);
+  }
+}
+
+/// @tparam T of the input's elements, which may lie anywhere
+template <class T, class Taps>
+__global__ void sumElements(ElementGrid grid, const __grid_constant__ SlidingArguments<Taps> a) {
+  grid.forEachBatch<1, 1>(
+      [](int, const ElementPlace&) {},
+      [&](int, const ElementPlace& place) {
+        const PixelRange rows = a.y.range(place.y);
+        const PixelRange columns = a.x.range(place.x);
+        const T* from = reinterpret_cast<const T*>(a.input.memory) +
+                        a.input.offset({place.image, rows.first, columns.first, place.channel});
+        float sum = 0;
+        for (std::int32_t row = 0; row < rows.count; ++row, from += a.input.row) {
+          const float rowWeight = a.y.weight(place.y, rows, row);
+          if (rowWeight == 0) continue;
+          float inRow = 0;
+          const T* pixel = from;
+#pragma unroll 4
+          for (std::int32_t column = 0; column < columns.count; ++column, pixel += a.input.pixel) {
+            const float weight = a.x.weight(place.x, columns, column);
+            const float value = cuda::load(pixel);
+            if (weight != 0) inRow = fmaf(weight, value, inRow);
+          }
+          sum = fmaf(rowWeight, inRow, sum);
+        }
+        cuda::OneByOne::store({{sum}}, a.destination, place, a.accumulate);
+      });
 }
 
 /// Sizes alone.
@@ -298,173 +307,174 @@ void launchTables(mtl::Stream& stream, const LanczosArguments& tables) {
                     dim3(mtl::cuda::kBlockThreads), 0, tables);
 }
 
-class LanczosPlan final : public Plan {
+/// The most inputs that a position of the destination is a sum of, on one axis.
+std::int64_t mostTapsOf(const UpsamplingProblem& problem, const UpsamplingAxis& axis, std::int64_t inputs,
+                        std::int64_t destinations) {
+  if (problem.direction == UpsamplingDirection::Forward) return mostLanczosSamples(axis);
+  std::int64_t most = 1;
+  for (std::int64_t i = 0; i < destinations; ++i) {
+    const std::int64_t pixel = i + axis.destinationOrigin;
+    if (pixel < 0 || pixel >= axis.sourceSize) continue;
+    const LanczosReaders readers = lanczosReaders(axis, pixel, inputs);
+    most = std::max(most, readers.end - readers.begin);
+  }
+  return most;
+}
+
+class LanczosPlan : public Plan {
  public:
-  explicit LanczosPlan(const UpsamplingProblem& problem) : problem_(problem), tiles_(makeTiles(problem)) {}
+  explicit LanczosPlan(const UpsamplingProblem& problem) : problem_(problem) {}
 
   [[nodiscard]] std::size_t scratchBytes() const override {
-    const std::size_t tables = tablesOf(problem_.x, problem_.destination.width).bytes() +
-                               tablesOf(problem_.y, problem_.destination.height).bytes();
-    return tiles_ ? std::max(tables, tiles_->scratchBytes()) : tables;
-  }
-
-  void run(mtl::Stream& stream, const Operands& operands) const override {
-    if (problem_.destination.elements() == 0) return;
-    if (tiles_ && tiles_->run(stream, operands.source, operands)) return;
-    const LanczosTables x = placed(tablesOf(problem_.x, problem_.destination.width), operands.scratch);
-    const LanczosTables y =
-        placed(tablesOf(problem_.y, problem_.destination.height), operands.scratch + x.bytes());
-    const LanczosArguments tables{problem_.edgeMode, {problem_.x, problem_.y}, {x, y}};
-    launchTables(stream, tables);
-    const auto format = cuda::commonFormat({&problem_.input, &problem_.destination});
-    if (format == ImageFeatureChannelFormat::Float32 && runStrips<float>(stream, operands, x, y)) return;
-    if (format == ImageFeatureChannelFormat::Float16 && runStrips<Float16>(stream, operands, x, y)) return;
-    const ElementGrid grid(problem_.destination, 1, 1);
-    withElementType(problem_.input.format, [&](auto element) {
-      mtl::cuda::launch(stream, scaleElements<decltype(element)>, grid.grid(), grid.block(), 0, grid, x, y,
-                        SourceView(problem_.input, operands.source),
-                        ResultView(problem_.destination, operands.destination));
-    });
-  }
-
- private:
-  /// @return whether tensors and scale allow that; otherwise nothing was done
-  template <class T>
-  bool runStrips(mtl::Stream& stream, const Operands& operands, const LanczosTables& x,
-                 const LanczosTables& y) const {
-    StripArguments a;
-    if (!cuda::takesLanes(problem_.input, operands.source) ||
-        !cuda::takesLanes(problem_.destination, operands.destination) ||
-        std::max(x.most, y.most) > kMostPixels || !a.setGrid(problem_.destination, cuda::kLanes<T>))
-      return false;
-    a.x = x;
-    a.y = y;
-    a.input = {problem_.input, operands.source};
-    a.destination = {problem_.destination, operands.destination};
-    const std::size_t sharedBytes =
-        static_cast<std::size_t>(y.most) * cuda::kLanes<T> * kStripThreads * sizeof(float);
-    const auto kernel = x.most <= kFewPixels ? scaleStrips<T, kFewPixels> : scaleStrips<T, kMostPixels>;
-    mtl::cuda::launch(stream, kernel, dim3(mtl::cuda::blocksFor(a.items, kStripThreads)), dim3(kStripThreads),
-                      sharedBytes, a);
-    return true;
-  }
-
-  static std::unique_ptr<const cuda::TilePlan> makeTiles(const UpsamplingProblem& problem) {
-    const auto rows = tapsOf(problem, problem.y, problem.destination.height);
-    const auto columns = tapsOf(problem, problem.x, problem.destination.width);
-    auto tiles = cuda::TilePlan::make(problem.input, problem.destination, rows, columns);
-    return tiles ? std::move(tiles) : cuda::makeShrinkPlan(problem.input, problem.destination, rows, columns);
-  }
-  /// Nothing, where they are more than tiles have.
-  static std::vector<cuda::AxisTaps> tapsOf(const UpsamplingProblem& problem, const UpsamplingAxis& axis,
-                                            std::int64_t results) {
-    std::vector<cuda::AxisTaps> taps;
-    if (mostLanczosSamples(axis) > kMostTaps || results > cuda::TilePlan::kLongestAxis) return taps;
-    for (std::int64_t i = 0; i < results; ++i) {
-      const LanczosSamples samples = lanczosSamples(problem.edgeMode, axis, i);
-      double sum = 0;
-      for (std::int64_t pixel = samples.first; pixel < samples.end; ++pixel)
-        sum += lanczosWeight(samples, pixel);
-      std::vector<float> weights;
-      for (std::int64_t pixel = samples.first; pixel < samples.end; ++pixel)
-        weights.push_back(static_cast<float>(lanczosWeight(samples, pixel) / sum));
-      taps.emplace_back(samples.first, std::move(weights));
-    }
-    return taps;
-  }
-
-  UpsamplingProblem problem_;
-  std::unique_ptr<const cuda::TilePlan> tiles_;  ///< null: none takes that
-};
-
-class LanczosGradientPlan final : public Plan {
- public:
-  explicit LanczosGradientPlan(const UpsamplingProblem& problem) : problem_(problem) {
-    const TensorShape& input = problem.input;
-    const TensorShape& destination = problem.destination;
-    for (const std::int64_t size : {input.height, input.width, destination.height, destination.width})
-      if (size > cuda::TilePlan::kLongestAxis) return;
-    const auto rows = tapsOf(upsamplingRowTaps(problem), destination.height);
-    const auto columns = tapsOf(upsamplingColumnTaps(problem), destination.width);
-    tiles_ = cuda::TilePlan::make(input, destination, rows, columns);
-    if (!tiles_) shrink_ = cuda::makeShrinkPlan(input, destination, rows, columns);
-  }
-
-  [[nodiscard]] std::size_t scratchBytes() const override {
-    std::size_t bytes =
-        readersAt() + static_cast<std::size_t>(problem_.destination.height + problem_.destination.width) *
-                          sizeof(PixelRange);
-    for (const auto* plan : {tiles_.get(), shrink_.get()})
-      if (plan != nullptr) bytes = std::max(bytes, plan->scratchBytes());
-    return bytes;
+    if (isForward()) return readersAt();
+    return readersAt() + static_cast<std::size_t>(problem_.destination.height + problem_.destination.width) *
+                             sizeof(PixelRange);
   }
   [[nodiscard]] bool canAccumulate() const override {
-    return problem_.destination.format == ImageFeatureChannelFormat::Float32;
+    return !isForward() && problem_.destination.format == ImageFeatureChannelFormat::Float32;
+  }
+
+ protected:
+  [[nodiscard]] const UpsamplingProblem& problem() const { return problem_; }
+  [[nodiscard]] const std::byte* inputOf(const Operands& operands) const {
+    return isForward() ? operands.source : operands.gradient;
+  }
+  /// Puts the tables into the scratch memory and calls start(what all kernels have in common).
+  template <class Start>
+  void begin(mtl::Stream& stream, const Operands& operands, Start&& start) const {
+    const TensorShape& results = isForward() ? problem_.destination : problem_.input;
+    const LanczosTables x = placed(tablesOf(problem_.x, results.width), operands.scratch);
+    const LanczosTables y = placed(tablesOf(problem_.y, results.height), operands.scratch + x.bytes());
+    const LanczosArguments tables{problem_.edgeMode, {problem_.x, problem_.y}, {x, y}};
+    if (std::max(x.results, y.results) > 0) launchTables(stream, tables);
+    if (isForward()) return start(argumentsFor<ResultTaps>(operands, {x}, {y}));
+    auto* const columns = reinterpret_cast<PixelRange*>(operands.scratch + readersAt());
+    PixelRange* const rows = columns + problem_.destination.width;
+    const ReaderTables readers{{columns, rows},
+                               {static_cast<std::int32_t>(problem_.destination.width),
+                                static_cast<std::int32_t>(problem_.destination.height)}};
+    const std::int64_t longest = std::max(problem_.destination.width, problem_.destination.height);
+    mtl::cuda::launch(stream, fillReaders, dim3(mtl::cuda::blocksFor(longest), 2),
+                      dim3(mtl::cuda::kBlockThreads), 0, tables, readers);
+    start(argumentsFor<GradientTaps>(operands, {x, columns, problem_.x.destinationOrigin},
+                                     {y, rows, problem_.y.destinationOrigin}));
+  }
+
+ private:
+  [[nodiscard]] bool isForward() const { return problem_.direction == UpsamplingDirection::Forward; }
+  /// Where the tables of destination positions begin in the scratch memory.
+  [[nodiscard]] std::size_t readersAt() const {
+    const TensorShape& results = isForward() ? problem_.destination : problem_.input;
+    return tablesOf(problem_.x, results.width).bytes() + tablesOf(problem_.y, results.height).bytes();
+  }
+  template <class Taps>
+  [[nodiscard]] SlidingArguments<Taps> argumentsFor(const Operands& operands, const Taps& x,
+                                                    const Taps& y) const {
+    SlidingArguments<Taps> a;
+    a.x = x;
+    a.y = y;
+    a.input = {problem_.input, inputOf(operands)};
+    a.destination = {problem_.destination, operands.destination};
+    a.accumulate = operands.accumulate;
+    return a;
+  }
+
+  UpsamplingProblem problem_;
+};
+
+class LanczosElementPlan final : public LanczosPlan {
+ public:
+  using LanczosPlan::LanczosPlan;
+
+  void run(mtl::Stream& stream, const Operands& operands) const override {
+    if (problem().destination.elements() == 0) return;
+    begin(stream, operands, [&]<class Taps>(const SlidingArguments<Taps>& a) {
+      const ElementGrid grid(problem().destination, 1, 1);
+      withElementType(problem().input.format, [&](auto element) {
+        mtl::cuda::launch(stream, sumElements<decltype(element), Taps>, grid.grid(), grid.block(), 0, grid,
+                          a);
+      });
+    });
+  }
+};
+
+constexpr std::int64_t kMostSharedBytes = std::int64_t{48} << 10;  ///< of a block, which it has unasked
+
+/// @tparam Access how a thread reads and writes elements of type T
+template <class Access, class T>
+class SlidingPlan final : public LanczosPlan {
+ public:
+  explicit SlidingPlan(const UpsamplingProblem& problem)
+      : LanczosPlan(problem),
+        unaligned_(problem),
+        mostColumns_(mostTapsOf(problem, problem.x, problem.input.width, problem.destination.width)),
+        slots_(mostTapsOf(problem, problem.y, problem.input.height, problem.destination.height)) {
+    for (threads_ = 128; threads_ > 32 && sharedBytes() > kMostSharedBytes;) threads_ /= 2;
+  }
+  [[nodiscard]] bool fits() const {
+    SlidingArguments<ResultTaps> a;
+    return sharedBytes() <= kMostSharedBytes &&
+           (problem().destination.elements() == 0 || a.setGrid(problem().destination, Access::lanes));
+  }
+  [[nodiscard]] std::string describe() const override {
+    return Access::lanes == 1 ? "one channel per thread"
+                              : std::string("16 bytes per thread, ") + kOrUnaligned;
   }
 
   void run(mtl::Stream& stream, const Operands& operands) const override {
-    if (problem_.destination.elements() == 0) return;
-    if (tiles_ && tiles_->run(stream, operands.gradient, operands)) return;
-    // That kernel cannot add to what the destination holds.
-    if (shrink_ && !operands.accumulate && shrink_->run(stream, operands.gradient, operands)) return;
-    GatherArguments a;
-    a.x = placed(tablesOf(problem_.x, problem_.input.width), operands.scratch);
-    a.y = placed(tablesOf(problem_.y, problem_.input.height), operands.scratch + a.x.bytes());
-    a.columns = reinterpret_cast<PixelRange*>(operands.scratch + readersAt());
-    a.rows = a.columns + problem_.destination.width;
-    a.originX = problem_.x.destinationOrigin;
-    a.originY = problem_.y.destinationOrigin;
-    a.gradient = {problem_.input, operands.gradient};
-    a.destination = {problem_.destination, operands.destination};
-    a.accumulate = operands.accumulate;
-    const LanczosArguments tables{problem_.edgeMode, {problem_.x, problem_.y}, {a.x, a.y}};
-    if (std::max(a.x.results, a.y.results) > 0) launchTables(stream, tables);
-    const std::int64_t longest = std::max(problem_.destination.width, problem_.destination.height);
-    const ReaderTables readers{{a.columns, a.rows},
-                               {static_cast<std::int32_t>(problem_.destination.width),
-                                static_cast<std::int32_t>(problem_.destination.height)}};
-    mtl::cuda::launch(stream, fillReaders, dim3(mtl::cuda::blocksFor(longest), 2),
-                      dim3(mtl::cuda::kBlockThreads), 0, tables, readers);
-    const ElementGrid grid(problem_.destination, 1, 1);
-    withElementType(problem_.input.format, [&](auto element) {
-      mtl::cuda::launch(stream, gatherElements<decltype(element)>, grid.grid(), grid.block(), 0, grid, a);
+    if (problem().destination.elements() == 0) return;
+    if (Access::lanes > 1 && (!cuda::takesLanes(problem().input, inputOf(operands)) ||
+                              !cuda::takesLanes(problem().destination, operands.destination)))
+      return unaligned_.run(stream, operands);
+    begin(stream, operands, [&]<class Taps>(SlidingArguments<Taps> a) {
+      a.setGrid(problem().destination, Access::lanes);
+      a.slots = static_cast<std::int32_t>(slots_);
+      const auto kernel = mostColumns_ <= kFewTaps ? sumSlidingWindows<Access, T, Taps, kFewTaps>
+                                                   : sumSlidingWindows<Access, T, Taps, 0>;
+      mtl::cuda::launch(stream, kernel, dim3((a.items + threads_ - 1) / threads_), dim3(threads_),
+                        static_cast<std::size_t>(sharedBytes()), a);
     });
   }
 
  private:
-  /// Where the tables of destination positions begin in the working memory.
-  [[nodiscard]] std::size_t readersAt() const {
-    return tablesOf(problem_.x, problem_.input.width).bytes() +
-           tablesOf(problem_.y, problem_.input.height).bytes();
-  }
-  /// Nothing, where a position has more than tiles have.
-  static std::vector<cuda::AxisTaps> tapsOf(const UpsamplingTaps& all, std::int64_t destinations) {
-    std::vector<cuda::AxisTaps> taps;
-    for (std::int64_t i = 0; i < destinations; ++i) {
-      if (all.span(i) > kMostTaps) return {};
-      std::vector<float> weights(static_cast<std::size_t>(all.span(i)));
-      const std::int64_t first = weights.empty() ? 0 : all.begin(i)->input;
-      for (const UpsamplingTap* tap = all.begin(i); tap != all.end(i); ++tap)
-        weights[static_cast<std::size_t>(tap->input - first)] = tap->weight;
-      taps.emplace_back(first, std::move(weights));
-    }
-    return taps;
+  [[nodiscard]] std::int64_t sharedBytes() const {
+    return slots_ * Access::lanes * static_cast<std::int64_t>(threads_ * sizeof(float));
   }
 
-  UpsamplingProblem problem_;
-  // Null: they do not take that.
-  std::unique_ptr<const cuda::TilePlan> tiles_;
-  std::unique_ptr<const cuda::TilePlan> shrink_;
+  LanczosElementPlan unaligned_;
+  std::int64_t mostColumns_;
+  std::int64_t slots_;
+  unsigned threads_ = 0;
 };
+
+/// With 16 bytes of a pixel per thread where shared memory has room for the sums of as many channels.
+template <class T>
+Preparation prepareSliding(const UpsamplingProblem& problem) {
+  if (cuda::takesLanes(problem.input) && cuda::takesLanes(problem.destination)) {
+    auto plan = std::make_shared<const SlidingPlan<cuda::InPacks<T>, T>>(problem);
+    if (plan->fits()) return plan;
+  }
+  auto plan = std::make_shared<const SlidingPlan<cuda::OneOf<T>, T>>(problem);
+  if (!plan->fits()) return Refusal{"sums of more rows than shared memory has room for"};
+  return plan;
+}
 
 }  // namespace
 
-Preparation prepareLanczosCuda(const UpsamplingProblem& problem) {
+Preparation prepareSlidingLanczosCuda(const UpsamplingProblem& problem) {
+  if (problem.sampling != UpsamplingSampling::LanczosScale) return Refusal{"not Lanczos"};
   for (const TensorShape* shape : {&problem.input, &problem.destination})
     if (!ElementGrid::fits(*shape)) return Refusal{ElementGrid::kTooLarge};
-  if (problem.direction == UpsamplingDirection::Gradient)
-    return std::make_shared<const LanczosGradientPlan>(problem);
-  return std::make_shared<const LanczosPlan>(problem);
+  const ImageFeatureChannelFormat format = cuda::commonFormat({&problem.input, &problem.destination});
+  if (format == ImageFeatureChannelFormat::Float32) return prepareSliding<float>(problem);
+  if (format == ImageFeatureChannelFormat::Float16) return prepareSliding<Float16>(problem);
+  return Refusal{"not all float32 and not all float16"};
+}
+
+Preparation prepareLanczosElementsCuda(const UpsamplingProblem& problem) {
+  for (const TensorShape* shape : {&problem.input, &problem.destination})
+    if (!ElementGrid::fits(*shape)) return Refusal{ElementGrid::kTooLarge};
+  return std::make_shared<const LanczosElementPlan>(problem);
 }
 
 }  // namespace mps::detail

@@ -9,7 +9,7 @@
 #include "mps/core/cnn_gradient_kernel.hpp"
 #include "mps/core/cnn_kernel.hpp"
 
-/// Resizing to any size, per feature channel (MPSNNResize.h; spec/04 section 15.4).
+/// Resizing to any size, per feature channel (MPSNNResize.h).
 namespace mps {
 
 namespace detail {
@@ -81,7 +81,7 @@ class NNResizeBilinear final : public CNNKernel {
   bool halfPixelCenters_ = false;
 };
 
-/// The gradient of a resize, an extension (spec/00 D6): each source pixel gets
+/// The gradient of a resize, an extension (docs/decisions.md, D6): each source pixel gets
 ///
 ///     dIn[i] = sum over result pixels x of weight(x, i) * g(primaryOffset + kernelOffset + x)
 ///

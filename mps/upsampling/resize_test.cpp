@@ -6,7 +6,7 @@
 #include "mps/core/test_images.hpp"
 #include "mps/upsampling/scale_node.hpp"
 
-/// The public classes and nodes, against spec/04 sections 7.7 and 15.4. The arithmetic over all shapes is tested with
+/// The public classes and nodes. The arithmetic over all shapes is tested with
 /// the plans of upsampling.
 namespace mps::resize_test {
 namespace {

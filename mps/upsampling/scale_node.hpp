@@ -8,7 +8,7 @@
 #include "mps/upsampling/image_scale.hpp"
 #include "mtl/types.hpp"
 
-/// Graph nodes that resize images (spec/04 section 7.7).
+/// Graph nodes that resize images.
 namespace mps {
 
 /// Base of the nodes that give an image another size (MPSNNScaleNode). The source fills the result, or lies where the
@@ -33,7 +33,7 @@ class NNScaleNode : public NNFilterNode {
 };
 
 /// Stands for NNResizeBilinear with halfPixelCenters: pixels are sampled at their centres (MPSNNBilinearScaleNode). With a
-/// provider it stands for ImageBilinearScale. Its gradient is an extension (spec/00 D6).
+/// provider it stands for ImageBilinearScale. Its gradient is an extension (docs/decisions.md, D6).
 class NNBilinearScaleNode final : public NNScaleNode {
  public:
   static std::shared_ptr<NNBilinearScaleNode> create(std::shared_ptr<NNImageNode> source,
@@ -54,7 +54,7 @@ class NNBilinearScaleNode final : public NNScaleNode {
                       std::shared_ptr<ImageTransformProvider> transformProvider, const mtl::Size& outputSize);
 };
 
-/// Stands for ImageLanczosScale (MPSNNLanczosScaleNode). Its gradient is an extension (spec/00 D6).
+/// Stands for ImageLanczosScale (MPSNNLanczosScaleNode). Its gradient is an extension (docs/decisions.md, D6).
 class NNLanczosScaleNode final : public NNScaleNode {
  public:
   static std::shared_ptr<NNLanczosScaleNode> create(std::shared_ptr<NNImageNode> source,

@@ -9,7 +9,7 @@
 #include "mps/core/cnn_gradient_kernel.hpp"
 #include "mps/core/cnn_kernel.hpp"
 
-/// Upsampling by whole factors, per feature channel (MPSCNNUpsampling.h; spec/02 section 4). Channels never mix;
+/// Upsampling by whole factors, per feature channel (MPSCNNUpsampling.h). Channels never mix;
 /// the result has as many as were read.
 ///
 /// The result of the encodes that return an image has width * scaleFactorX by height * scaleFactorY pixels, for
@@ -135,7 +135,7 @@ class CNNUpsamplingBilinear : public CNNUpsampling {
 /// offset. x runs over the forward clip rectangle, without a state over all pixels of the gradient image; a pixel
 /// outside that image adds nothing. Destination pixel (x, y) is the gradient of source pixel (x, y), in all
 /// encodes; pixels that no result takes a share of are 0. Of sourceImage only the size counts: an unwritten
-/// temporary image will do. The gradient image is as fine as the gradient itself, so kernelOffset (spec/00 D8)
+/// temporary image will do. The gradient image is as fine as the gradient itself, so kernelOffset (docs/decisions.md, D8)
 /// counts its pixels. The result is deterministic. How the forward kernel aligned its samples stands in the state.
 class CNNUpsamplingGradient : public CNNGradientKernel {
  public:
@@ -196,7 +196,7 @@ class CNNUpsamplingNearestGradient : public CNNUpsamplingGradient {
 };
 
 /// dIn[i] = sum over x of weight(x, i) * g[x] (MPSCNNUpsamplingBilinearGradient). alignCorners and
-/// halfPixelCenters come from the state; in the inherited encodes without one both are false (spec/02 Q20).
+/// halfPixelCenters come from the state; in the inherited encodes without one both are false.
 ///
 ///     auto upsampling = mps::CNNUpsamplingBilinear::create(device, 2, 2, true);
 ///     std::shared_ptr<mps::State> state;

@@ -19,7 +19,7 @@ enum class UpsamplingMemory : std::uint8_t {
   Dense,
   Strided,        ///< gaps between pixels, rows and images
   StridedInput,   ///< gaps in what is read alone
-  LeftHalves,     ///< of images twice as wide
+  LeftPart,       ///< of images twice as wide
   RepeatedImage,  ///< the input's images are all the same memory
 };
 
@@ -112,7 +112,7 @@ struct UpsamplingCase {
       shape.rowStride = width * shape.pixelStride + 5;
       shape.imageStride = height * shape.rowStride + 7;
     }
-    if (geometry.memory == UpsamplingMemory::LeftHalves) {
+    if (geometry.memory == UpsamplingMemory::LeftPart) {
       shape.rowStride *= 2;
       shape.imageStride *= 2;
     }
@@ -192,7 +192,7 @@ inline std::vector<UpsamplingGeometry> upsamplingGeometries() {
       {.name = "Strided", .images = 3, .y = {3, 2}, .x = {4, 3}, .channels = 5, .memory = Strided},
       {.name = "StridedWide", .images = 2, .y = {3, 2}, .x = {3, 2}, .channels = 40, .memory = Strided},
       {.name = "StridedInput", .images = 2, .y = {3, 2}, .x = {5, 2}, .channels = 3, .memory = StridedInput},
-      {.name = "LeftHalves", .images = 2, .y = {4, 2}, .x = {5, 2}, .channels = 3, .memory = LeftHalves},
+      {.name = "LeftPart", .images = 2, .y = {4, 2}, .x = {5, 2}, .channels = 3, .memory = LeftPart},
       {.name = "RepeatedImage", .images = 3, .y = {3, 2}, .x = {4, 2}, .channels = 16, .memory = RepeatedImage},
   };
   // clang-format on

@@ -1,4 +1,4 @@
-#include "mps/upsampling/upsampling_cuda.cuh"
+#include "mps/upsampling/upsampling_cuda.hpp"
 
 #include <cuda_pipeline.h>
 
@@ -6,40 +6,28 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
-#include <type_traits>
-#include <utility>
 #include <vector>
 
 #include "mps/core/store_numbers_cuda.cuh"
-#include "mps/upsampling/lanczos_cuda.hpp"
-#include "mps/upsampling/upsampling_columns_cuda.cuh"
-#include "mps/upsampling/upsampling_images_cuda.cuh"
-#include "mps/upsampling/upsampling_nearest_cuda.cuh"
-#include "mps/upsampling/upsampling_packs_cuda.cuh"
-#include "mps/upsampling/upsampling_pixels_cuda.cuh"
-#include "mps/upsampling/upsampling_rows_cuda.cuh"
-#include "mps/upsampling/upsampling_tiles_cuda.hpp"
-#include "mtl/cuda/api.hpp"
+#include "mps/upsampling/upsampling_few_channels_cuda.cuh"
+#include "mps/upsampling/upsampling_forward_cuda.cuh"
 
 namespace mps::detail {
 namespace {
 
 using cuda::AxisTables;
-using cuda::ColumnArguments;
+using cuda::ColumnWork;
 using cuda::ElementGrid;
 using cuda::ElementPlace;
-using cuda::kStripThreads;
+using cuda::FewChannelArguments;
+using cuda::kUpsamplingThreads;
 using cuda::OneOf;
-using cuda::PackArguments;
 using cuda::Readers;
-using cuda::ResultView;
-using cuda::RowsArguments;
 using cuda::Samples;
 using cuda::SourceView;
 using cuda::TableArguments;
 using cuda::TableAxes;
 using cuda::UpsamplingArguments;
-using cuda::Work;
 
 /// Some of the results in a row that read a pixel, with what it counts in each.
 struct ColumnGroup {
@@ -89,7 +77,8 @@ template <class T>
 class RowRing {
  public:
   static constexpr int depth = 4;
-  static constexpr std::size_t bytes = std::size_t{depth} * ColumnGroup::most * kStripThreads * sizeof(uint4);
+  static constexpr std::size_t bytes =
+      std::size_t{depth} * ColumnGroup::most * kUpsamplingThreads * sizeof(uint4);
   using Held = ColumnGroup::Held<cuda::InPacks<T>>;
 
   /// @param from the first column of row 0 @param end of the rows that are wanted
@@ -121,7 +110,7 @@ class RowRing {
  private:
   [[nodiscard]] __device__ uint4* slot(std::int32_t row, int column) const {
     return ring_ + (static_cast<unsigned>(row) % depth * ColumnGroup::most + static_cast<unsigned>(column)) *
-                       kStripThreads;
+                       kUpsamplingThreads;
   }
   __device__ void request(std::int32_t row) const {
     const T* at = from_ + row * row_;
@@ -185,16 +174,14 @@ struct RowsOf<cuda::InPacks<T>> {
 };
 
 template <class Access>
-__global__ void __launch_bounds__(kStripThreads, Access::lanes > 1 ? 5 : 4)
+__global__ void __launch_bounds__(kUpsamplingThreads, Access::lanes > 1 ? 5 : 4)
     gatherGradient(UpsamplingArguments a) {
   using Values = typename Access::Values;
-  const Work work(a);
+  const ColumnWork work(a, Access::lanes);
   if (!work.isAny) return;
-  const std::uint32_t x = a.packs.divide(work.piece);
-  ElementPlace place{work.image, 0, static_cast<std::int32_t>(x),
-                     static_cast<std::int32_t>((work.piece - x * a.packs.divisor()) * Access::lanes)};
-  const Readers columns = a.x.readers[x];
-  const std::int64_t pixelX = static_cast<std::int64_t>(x) + a.originX;
+  ElementPlace place{work.image, 0, work.x, work.channel};
+  const Readers columns = a.x.readers[work.x];
+  const std::int64_t pixelX = work.x + a.originX;
   const ColumnGroup firstGroup = ColumnGroup::first(a.x, columns, pixelX);
   const std::int32_t lastEnd = a.y.readers[work.end - 1].end;  // 0: nothing is read by the last row
   typename RowsOf<Access>::Type input(a.input, {place.image, 0, columns.begin, place.channel}, firstGroup,
@@ -228,28 +215,26 @@ __global__ void __launch_bounds__(kStripThreads, Access::lanes > 1 ? 5 : 4)
   }
 }
 
-class UpsamplingPlan final : public Plan {
+/// Plans whose kernels read tables of both axes.
+class TablePlan : public Plan {
  public:
-  explicit UpsamplingPlan(const UpsamplingProblem& problem)
-      : problem_(problem), mostReaders_(isForward() ? 0 : mostReadersOf(problem.x, problem.input.width)) {
-    if (scratchBytes() <= cuda::NumbersPart::most * sizeof(float)) fillTables();
-    if (!isForward() && !filled_.empty() && problem.sampling != UpsamplingSampling::Nearest)
-      tiles_ = cuda::TilePlan::make(problem.input, problem.destination, tapsOf(false), tapsOf(true));
-  }
-
-  /// For the tables of both axes.
-  [[nodiscard]] std::size_t scratchBytes() const override {
-    std::size_t bytes = 0;
-    for (const AxisTables& tables : {tablesOf(true), tablesOf(false)}) bytes += bytesOf(tables);
-    return tiles_ ? std::max(bytes, tiles_->scratchBytes()) : bytes;
-  }
+  [[nodiscard]] std::size_t scratchBytes() const override { return tableBytes(); }
   [[nodiscard]] bool canAccumulate() const override {
     return !isForward() && problem_.destination.format == ImageFeatureChannelFormat::Float32;
   }
 
-  void run(mtl::Stream& stream, const Operands& operands) const override {
-    if (problem_.destination.elements() == 0) return;
-    if (tiles_ && tiles_->run(stream, operands.gradient, operands)) return;
+ protected:
+  explicit TablePlan(const UpsamplingProblem& problem) : problem_(problem) {
+    if (upsamplingTablesFitLaunch(problem)) fillTables();
+  }
+  [[nodiscard]] const UpsamplingProblem& problem() const { return problem_; }
+  [[nodiscard]] bool isForward() const { return problem_.direction == UpsamplingDirection::Forward; }
+  [[nodiscard]] const std::byte* inputOf(const Operands& operands) const {
+    return isForward() ? operands.source : operands.gradient;
+  }
+
+  /// Puts the tables into the scratch memory. @return what all kernels have in common
+  [[nodiscard]] UpsamplingArguments begin(mtl::Stream& stream, const Operands& operands) const {
     const TableArguments tables = tablesIn(operands.scratch);
     if (!filled_.empty()) {
       cuda::storeNumbers(stream, filled_, reinterpret_cast<float*>(operands.scratch));
@@ -260,10 +245,8 @@ class UpsamplingPlan final : public Plan {
       mtl::cuda::launch(stream, cuda::fillTables, dim3(mtl::cuda::blocksFor(longest), 2),
                         dim3(mtl::cuda::kBlockThreads), 0, tables);
     }
-
-    const std::byte* const input = isForward() ? operands.source : operands.gradient;
     UpsamplingArguments a;
-    a.input = {problem_.input, input};
+    a.input = {problem_.input, inputOf(operands)};
     a.destination = {problem_.destination, operands.destination};
     a.x = tables.tables[0];
     a.y = tables.tables[1];
@@ -271,18 +254,22 @@ class UpsamplingPlan final : public Plan {
     a.originY = problem_.y.destinationOrigin;
     a.accumulate = operands.accumulate;
     a.rowsFollow = rowsFollow();
-    const auto format = cuda::commonFormat({&problem_.input, &problem_.destination});
-    if (format == ImageFeatureChannelFormat::Float32)
-      runTyped<float>(stream, a);
-    else if (format == ImageFeatureChannelFormat::Float16)
-      runTyped<Float16>(stream, a);
-    else
-      runPixels<cuda::OneByOne, cuda::OneByOne>(stream, a);
+    return a;
+  }
+
+  /// A thread for some channels of a column. @tparam Access how it reads and writes them
+  template <class Access>
+  void runColumns(mtl::Stream& stream, const Operands& operands) const {
+    UpsamplingArguments a = begin(stream, operands);
+    if (isForward())
+      return cuda::launchUpsample<Access>(stream, a, problem_.destination,
+                                          TableAxes{a.x.samples, a.y.samples});
+    a.setGrid(problem_.destination, Access::lanes);
+    mtl::cuda::launch(stream, gatherGradient<Access>, dim3(mtl::cuda::blocksFor(a.items, kUpsamplingThreads)),
+                      dim3(kUpsamplingThreads), RowsOf<Access>::Type::bytes, a);
   }
 
  private:
-  [[nodiscard]] bool isForward() const { return problem_.direction == UpsamplingDirection::Forward; }
-
   /// Whether a result lies at most two rows below the one above.
   [[nodiscard]] bool rowsFollow() const {
     return problem_.sampling >= UpsamplingSampling::BilinearRegion
@@ -290,191 +277,8 @@ class UpsamplingPlan final : public Plan {
                : problem_.y.sourceSize <= 2 * problem_.y.resultSize;
   }
 
-  /// Input and destination have elements of type T.
-  template <class T>
-  void runTyped(mtl::Stream& stream, const UpsamplingArguments& a) const {
-    if (cuda::takesLanes(problem_.input, a.input.memory) &&
-        cuda::takesLanes(problem_.destination, a.destination.memory)) {
-      // Columns of float32 pay more for the exchange than they gain.
-      if constexpr (std::is_same_v<T, Float16>)
-        if (!isForward() && runColumns<T>(stream, a)) return;
-      return runPixels<cuda::InPacks<T>, cuda::InPacks<T>>(stream, a);
-    }
-    if (runImages<T>(stream, a) || runNearest<T>(stream, a) || runPacks<T>(stream, a)) return;
-    RowsArguments rows;
-    if (goesOnIn<T>(problem_.input, a.input.memory, 2) &&
-        goesOnIn<T>(problem_.destination, a.destination.memory, 2) &&
-        rows.setGrid(problem_.input, problem_.destination, 2 * sizeof(T))) {
-      rows.input = a.input;
-      rows.destination = a.destination;
-      rows.x = a.x;
-      rows.y = a.y;
-      rows.originX = static_cast<std::int32_t>(a.originX);
-      rows.originY = static_cast<std::int32_t>(a.originY);
-      rows.accumulate = a.accumulate;
-      return mtl::cuda::launch(stream, isForward() ? cuda::upsampleRows<T> : cuda::gatherRows<T>,
-                               dim3(rows.blocks), rows.block, rows.sharedBytes, rows);
-    }
-    runPixels<cuda::OneByOne, OneOf<T>>(stream, a);
-  }
-  /// @return whether the results are nearest pixels and go on in rows; otherwise nothing was done
-  template <class T>
-  bool runNearest(mtl::Stream& stream, UpsamplingArguments a) const {
-    constexpr std::int64_t lanes = cuda::kLanes<T>;
-    const TensorShape& results = problem_.destination;
-    if (!isForward() || problem_.sampling != UpsamplingSampling::Nearest ||
-        !goesOnIn<T>(results, a.destination.memory, lanes) ||
-        problem_.input.width * problem_.input.pixelStride > 0x7FFFFFFF)
-      return false;
-    a.setGrid(results, results.width * results.channels / lanes, results.channels);
-    mtl::cuda::launch(stream, cuda::repeatPixels<T>, dim3(mtl::cuda::blocksFor(a.items, kStripThreads)),
-                      dim3(kStripThreads), 0, a);
-    return true;
-  }
-  /// @return whether images are small enough; otherwise nothing was done
-  template <class T>
-  bool runImages(mtl::Stream& stream, const UpsamplingArguments& a) const {
-    constexpr std::int64_t lanes = cuda::kLanes<T>;
-    const TensorShape& results = isForward() ? problem_.destination : problem_.input;
-    const TensorShape& pixels = isForward() ? problem_.input : problem_.destination;
-    const std::byte* const resultsAt = isForward() ? a.destination.memory : a.input.memory;
-    const std::byte* const pixelsAt = isForward() ? a.input.memory : a.destination.memory;
-    cuda::ImageArguments images;
-    auto* const filled = const_cast<std::byte*>(reinterpret_cast<const std::byte*>(filled_.data()));
-    const AxisTables filledColumns = placed(tablesOf(true), filled);
-    const AxisTables filledRows = placed(tablesOf(false), filled + bytesOf(tablesOf(true)));
-    std::int32_t readers = 0;
-    if (!filled_.empty())
-      for (const AxisTables& axis : {filledColumns, filledRows})
-        for (std::int32_t i = 0; i < axis.destinations; ++i)
-          readers = std::max(readers, axis.readers[i].end - axis.readers[i].begin);
-    const auto work = !isForward()                                       ? cuda::ImageWork::Gather
-                      : problem_.sampling == UpsamplingSampling::Nearest ? cuda::ImageWork::Repeat
-                                                                         : cuda::ImageWork::Upsample;
-    if (readers > cuda::kMostImageReaders) return false;
-    if (filled_.empty() || problem_.sampling >= UpsamplingSampling::BilinearRegion ||
-        !goesOnIn<T>(results, resultsAt, lanes) || !goesOnIn<T>(pixels, pixelsAt, lanes / 2) ||
-        !images.setGrid(results, pixels, lanes, filledRows, work))
-      return false;
-    images.input = a.input.memory;
-    images.destination = a.destination.memory;
-    images.x = a.x;
-    images.y = a.y;
-    images.originX = static_cast<std::int32_t>(a.originX);
-    images.originY = static_cast<std::int32_t>(a.originY);
-    images.accumulate = a.accumulate;
-    const auto start = [&](auto* kernel, int waves) {
-      mtl::cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                            static_cast<int>(images.sharedBytes)),
-                       "cudaFuncSetAttribute");
-      if (waves > 0) images.keepBlocks(reinterpret_cast<const void*>(kernel), waves);
-      mtl::cuda::launch(stream, kernel, dim3(images.blocks), dim3(images.threads), images.sharedBytes,
-                        images);
-    };
-    if (work == cuda::ImageWork::Repeat)
-      start(cuda::repeatImages<T>, 0);
-    else if (work == cuda::ImageWork::Upsample)
-      start(cuda::upsampleImages<T>,
-            std::is_same_v<T, Float16> ? 8 : 0);  // with float32 tables are half as long
-    else if (readers <= 2)
-      start(cuda::gatherImages<T, 2>, 1);
-    else if (readers == 3)
-      start(cuda::gatherImages<T, 3>, 1);
-    else if (readers <= kFewReaders)
-      start(cuda::gatherImages<T, kFewReaders>, 1);
-    else
-      start(cuda::gatherImages<T, cuda::kMostImageReaders>, 1);
-    return true;
-  }
-  /// @return whether rows allow that; otherwise nothing was done
-  template <class T>
-  bool runPacks(mtl::Stream& stream, const UpsamplingArguments& a) const {
-    constexpr std::int64_t lanes = cuda::kLanes<T>;
-    const TensorShape& results = isForward() ? problem_.destination : problem_.input;
-    const TensorShape& pixels = isForward() ? problem_.input : problem_.destination;
-    const std::byte* const resultsAt = isForward() ? a.destination.memory : a.input.memory;
-    const std::byte* const pixelsAt = isForward() ? a.input.memory : a.destination.memory;
-    PackArguments packs;
-    if (mostReaders_ > kMostReaders || !goesOnIn<T>(results, resultsAt, lanes) ||
-        !goesOnIn<T>(pixels, pixelsAt, lanes / 2) || !packs.setGrid(results, pixels, lanes, isForward()))
-      return false;
-    packs.input = a.input;
-    packs.destination = a.destination;
-    packs.x = a.x;
-    packs.y = a.y;
-    packs.originX = static_cast<std::int32_t>(a.originX);
-    packs.originY = static_cast<std::int32_t>(a.originY);
-    packs.accumulate = a.accumulate;
-    const auto start = [&](auto* kernel) {
-      mtl::cuda::launch(stream, kernel, dim3(packs.blocks), dim3(packs.threads), packs.sharedBytes, packs);
-    };
-    if (isForward())
-      start(cuda::upsamplePacks<T>);
-    else if (mostReaders_ <= kFewReaders)
-      start(cuda::gatherPacks<T, kFewReaders>);
-    else
-      start(cuda::gatherPacks<T, kMostReaders>);
-    return true;
-  }
-  /// @return whether blocks can have whole rows; otherwise nothing was done
-  template <class T>
-  bool runColumns(mtl::Stream& stream, const UpsamplingArguments& a) const {
-    ColumnArguments columns;
-    // Nearest pixels have no readers in common.
-    if (problem_.sampling == UpsamplingSampling::Nearest || mostReaders_ > cuda::kColumnReaders ||
-        !columns.setGrid(problem_.input, problem_.destination, cuda::kLanes<T>))
-      return false;
-    columns.input = a.input;
-    columns.destination = a.destination;
-    columns.x = a.x;
-    columns.y = a.y;
-    columns.originX = static_cast<std::int32_t>(a.originX);
-    columns.originY = static_cast<std::int32_t>(a.originY);
-    columns.accumulate = a.accumulate;
-    const auto kernel = cuda::gatherColumns<T>;
-    mtl::cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                          static_cast<int>(columns.sharedBytes)),
-                     "cudaFuncSetAttribute");
-    mtl::cuda::launch(stream, kernel, dim3(columns.blocks), columns.block, columns.sharedBytes, columns);
-    return true;
-  }
-  template <class ForwardAccess, class GradientAccess>
-  void runPixels(mtl::Stream& stream, const UpsamplingArguments& arguments) const {
-    UpsamplingArguments a = arguments;
-    if (isForward())
-      return cuda::launchUpsample<ForwardAccess>(stream, a, problem_.destination,
-                                                 TableAxes{a.x.samples, a.y.samples});
-    const std::int64_t packs = problem_.destination.channels / GradientAccess::lanes;
-    a.setGrid(problem_.destination, problem_.destination.width * packs, packs);
-    mtl::cuda::launch(stream, gatherGradient<GradientAccess>,
-                      dim3(mtl::cuda::blocksFor(a.items, kStripThreads)), dim3(kStripThreads),
-                      RowsOf<GradientAccess>::Type::bytes, a);
-  }
-  /// Whether rows have no gaps and so many adjacent elements can be accessed together everywhere in them.
-  template <class T>
-  static bool goesOnIn(const TensorShape& shape, const std::byte* address, std::int64_t elements) {
-    return shape.pixelStride == shape.channels &&
-           (shape.width * shape.channels | shape.rowStride | shape.imageStride) % elements == 0 &&
-           reinterpret_cast<std::uintptr_t>(address) % (static_cast<std::size_t>(elements) * sizeof(T)) == 0;
-  }
-
-  static constexpr std::int64_t kFewReaders = 4;  ///< of gradients in packs
-  static constexpr std::int64_t kMostReaders = 6;
-
-  /// Results on an axis that a source pixel may give shares to. @param results on that axis
-  [[nodiscard]] std::int64_t mostReadersOf(const UpsamplingAxis& axis, std::int64_t results) const {
-    std::vector<std::int64_t> readers(static_cast<std::size_t>(std::max<std::int64_t>(1, axis.sourceSize)));
-    const auto inside = [&](std::int64_t pixel) {
-      return static_cast<std::size_t>(std::clamp<std::int64_t>(pixel, 0, axis.sourceSize - 1));
-    };
-    for (std::int64_t i = 0; i < results; ++i) {
-      const std::int64_t pixel = upsamplingPosition(problem_.sampling, axis, axis.firstResult + i).pixel;
-      ++readers[inside(pixel)];
-      if (inside(pixel + 1) != inside(pixel)) ++readers[inside(pixel + 1)];
-    }
-    return *std::max_element(readers.begin(), readers.end());
-  }
-
+  /// Of both axes.
+  [[nodiscard]] std::size_t tableBytes() const { return bytesOf(tablesOf(true)) + bytesOf(tablesOf(false)); }
   /// Sizes alone.
   [[nodiscard]] AxisTables tablesOf(bool isX) const {
     const std::int64_t inputs = isX ? problem_.input.width : problem_.input.height;
@@ -515,7 +319,7 @@ class UpsamplingPlan final : public Plan {
   }
   /// Both tables as the memory of a call will have them.
   void fillTables() {
-    std::vector<Samples> memory(scratchBytes() / sizeof(Samples));
+    std::vector<Samples> memory(tableBytes() / sizeof(Samples));
     const TableArguments a = tablesIn(reinterpret_cast<std::byte*>(memory.data()));
     for (const int axis : {0, 1}) {
       const AxisTables& tables = a.tables[axis];
@@ -525,47 +329,190 @@ class UpsamplingPlan final : public Plan {
         tables.readers[i] = withoutZeros(cuda::readersAt(a.sampling, a.axes[axis], i, tables.results), tables,
                                          i + a.axes[axis].destinationOrigin);
     }
-    filled_.resize(scratchBytes() / sizeof(float));
-    std::memcpy(filled_.data(), memory.data(), scratchBytes());
-  }
-
-  /// What destination positions are sums of, from the filled tables.
-  [[nodiscard]] std::vector<cuda::AxisTaps> tapsOf(bool isX) {
-    const AxisTables tables = tablesIn(reinterpret_cast<std::byte*>(filled_.data())).tables[isX ? 0 : 1];
-    const std::int64_t origin = isX ? problem_.x.destinationOrigin : problem_.y.destinationOrigin;
-    std::vector<cuda::AxisTaps> taps;
-    for (std::int32_t i = 0; i < tables.destinations; ++i) {
-      const Readers& readers = tables.readers[i];
-      std::vector<float> weights;
-      for (std::int32_t result = readers.begin; result < readers.end; ++result)
-        weights.push_back(weightOf(tables.samples[result], i + origin));
-      taps.emplace_back(readers.begin, std::move(weights));
-    }
-    return taps;
+    filled_.resize(tableBytes() / sizeof(float));
+    std::memcpy(filled_.data(), memory.data(), tableBytes());
   }
 
   UpsamplingProblem problem_;
-  std::int64_t mostReaders_;  ///< along a row
   /// The bits of both tables, if one launch can bring them; else it computes them.
   std::vector<float> filled_;
-  std::unique_ptr<const cuda::TilePlan>
-      tiles_;  ///< null: an element has too many readers, or pixels few channels
 };
 
-Preparation prepareElements(const UpsamplingProblem& problem) {
-  if (problem.sampling == UpsamplingSampling::LanczosScale) return prepareLanczosCuda(problem);
-  if (problem.sampling == UpsamplingSampling::BilinearRegion &&
-      problem.direction == UpsamplingDirection::Gradient)
-    return Refusal{"results need not be in the order of their source pixels"};
-  for (const TensorShape* shape : {&problem.input, &problem.destination})
-    if (!ElementGrid::fits(*shape) || !UpsamplingArguments::fits(*shape))
-      return Refusal{ElementGrid::kTooLarge};
-  return std::make_shared<const UpsamplingPlan>(problem);
+/// Any tensors.
+class ElementPlan final : public TablePlan {
+ public:
+  explicit ElementPlan(const UpsamplingProblem& problem) : TablePlan(problem) {}
+
+  void run(mtl::Stream& stream, const Operands& operands) const override {
+    if (problem().destination.elements() == 0) return;
+    const auto format = cuda::commonFormat({&problem().input, &problem().destination});
+    if (format == ImageFeatureChannelFormat::Float32)
+      runColumns<OneOf<float>>(stream, operands);
+    else if (format == ImageFeatureChannelFormat::Float16)
+      runColumns<OneOf<Float16>>(stream, operands);
+    else
+      runColumns<cuda::OneByOne>(stream, operands);
+  }
+};
+
+/// Tensors of elements of type T whose pixels are multiples of 16 bytes.
+template <class T>
+class VectorPlan final : public TablePlan {
+ public:
+  explicit VectorPlan(const UpsamplingProblem& problem) : TablePlan(problem), unaligned_(problem) {}
+
+  [[nodiscard]] std::string describe() const override { return kOrUnaligned; }
+  void run(mtl::Stream& stream, const Operands& operands) const override {
+    if (problem().destination.elements() == 0) return;
+    if (!cuda::takesLanes(problem().input, inputOf(operands)) ||
+        !cuda::takesLanes(problem().destination, operands.destination))
+      return unaligned_.run(stream, operands);
+    runColumns<cuda::InPacks<T>>(stream, operands);
+  }
+
+ private:
+  ElementPlan unaligned_;
+};
+
+/// Whether rows are dense and so many adjacent elements can be accessed together everywhere in them.
+template <class T>
+bool takesTogether(const TensorShape& shape, const std::byte* address, std::int64_t elements) {
+  return shape.pixelStride == shape.channels &&
+         (shape.width * shape.channels | shape.rowStride | shape.imageStride) % elements == 0 &&
+         reinterpret_cast<std::uintptr_t>(address) % (static_cast<std::size_t>(elements) * sizeof(T)) == 0;
 }
 
-constexpr Implementation<UpsamplingProblem> implementations[] = {{"elements", prepareElements}};
+template <class T>
+class FewChannelPlan final : public TablePlan {
+ public:
+  explicit FewChannelPlan(const UpsamplingProblem& problem)
+      : TablePlan(problem),
+        unaligned_(problem),
+        mostReaders_(isForward() ? 0 : mostReadersOf(problem.x, problem.input.width)) {
+    fits_ = mostReaders_ <= kMostReaders && takesTogether<T>(results(), nullptr, kLanes) &&
+            takesTogether<T>(pixels(), nullptr, kLanes / 2) &&
+            (results().elements() == 0 || arguments_.setGrid(results(), pixels(), kLanes, isForward()));
+  }
+  [[nodiscard]] bool fits() const { return fits_; }
+  [[nodiscard]] std::string describe() const override { return kOrUnaligned; }
+
+  void run(mtl::Stream& stream, const Operands& operands) const override {
+    if (problem().destination.elements() == 0) return;
+    const std::byte* const resultsAt = isForward() ? operands.destination : operands.gradient;
+    const std::byte* const pixelsAt = isForward() ? operands.source : operands.destination;
+    // Without an incoming gradient there is nothing that rows could exchange.
+    if (results().elements() == 0 || !takesTogether<T>(results(), resultsAt, kLanes) ||
+        !takesTogether<T>(pixels(), pixelsAt, kLanes / 2))
+      return unaligned_.run(stream, operands);
+    const UpsamplingArguments tables = begin(stream, operands);
+    FewChannelArguments a = arguments_;
+    a.input = tables.input;
+    a.destination = tables.destination;
+    a.x = tables.x;
+    a.y = tables.y;
+    a.originX = static_cast<std::int32_t>(tables.originX);
+    a.originY = static_cast<std::int32_t>(tables.originY);
+    a.accumulate = tables.accumulate;
+    const auto kernel = isForward()                   ? cuda::upsampleFewChannels<T>
+                        : mostReaders_ <= kFewReaders ? cuda::gatherFewChannels<T, kFewReaders>
+                                                      : cuda::gatherFewChannels<T, kMostReaders>;
+    mtl::cuda::launch(stream, kernel, dim3(a.blocks), dim3(a.threads), a.sharedBytes, a);
+  }
+
+ private:
+  static constexpr std::int64_t kLanes = cuda::kLanes<T>;
+  static constexpr std::int64_t kFewReaders = 4;  ///< of gradients
+  static constexpr std::int64_t kMostReaders = 6;
+
+  [[nodiscard]] const TensorShape& results() const {
+    return isForward() ? problem().destination : problem().input;
+  }
+  [[nodiscard]] const TensorShape& pixels() const {
+    return isForward() ? problem().input : problem().destination;
+  }
+  /// Results on an axis that a source pixel may give shares to. @param results on that axis
+  [[nodiscard]] std::int64_t mostReadersOf(const UpsamplingAxis& axis, std::int64_t results) const {
+    std::vector<std::int64_t> readers(static_cast<std::size_t>(std::max<std::int64_t>(1, axis.sourceSize)));
+    const auto inside = [&](std::int64_t pixel) {
+      return static_cast<std::size_t>(std::clamp<std::int64_t>(pixel, 0, axis.sourceSize - 1));
+    };
+    for (std::int64_t i = 0; i < results; ++i) {
+      const std::int64_t pixel = upsamplingPosition(problem().sampling, axis, axis.firstResult + i).pixel;
+      ++readers[inside(pixel)];
+      if (inside(pixel + 1) != inside(pixel)) ++readers[inside(pixel + 1)];
+    }
+    return *std::max_element(readers.begin(), readers.end());
+  }
+
+  ElementPlan unaligned_;
+  std::int64_t mostReaders_;       ///< along a row
+  FewChannelArguments arguments_;  ///< but for the tensors and tables
+  bool fits_ = false;
+};
+
+/// Why no kernel with tables computes a problem, or null.
+const char* refusalOfTables(const UpsamplingProblem& problem) {
+  if (problem.sampling == UpsamplingSampling::LanczosScale) return "Lanczos";
+  if (problem.sampling == UpsamplingSampling::BilinearRegion &&
+      problem.direction == UpsamplingDirection::Gradient)
+    return "results need not be in the order of their source pixels";
+  for (const TensorShape* shape : {&problem.input, &problem.destination})
+    if (!ElementGrid::fits(*shape) || !UpsamplingArguments::fits(*shape)) return ElementGrid::kTooLarge;
+  return nullptr;
+}
+
+/// Calls make(element) where both tensors have elements of one type, float or Float16.
+template <class Make>
+Preparation withCommonFormat(const UpsamplingProblem& problem, Make&& make) {
+  if (const char* const refusal = refusalOfTables(problem)) return Refusal{refusal};
+  const auto format = cuda::commonFormat({&problem.input, &problem.destination});
+  if (format == ImageFeatureChannelFormat::Float32) return make(float{});
+  if (format == ImageFeatureChannelFormat::Float16) return make(Float16{});
+  return Refusal{"not all float32 and not all float16"};
+}
+
+Preparation prepareFewChannels(const UpsamplingProblem& problem) {
+  return withCommonFormat(problem, [&](auto element) -> Preparation {
+    if (cuda::takesLanes(problem.input) && cuda::takesLanes(problem.destination))
+      return Refusal{"pixels that are multiples of 16 bytes"};
+    auto plan = std::make_shared<const FewChannelPlan<decltype(element)>>(problem);
+    if (!plan->fits()) return Refusal{"not dense rows of at most 4 KiB that become twice as long"};
+    return plan;
+  });
+}
+
+Preparation prepareVectors(const UpsamplingProblem& problem) {
+  return withCommonFormat(problem, [&](auto element) -> Preparation {
+    if (!cuda::takesLanes(problem.input) || !cuda::takesLanes(problem.destination))
+      return Refusal{"pixels that are no multiples of 16 bytes"};
+    return std::make_shared<const VectorPlan<decltype(element)>>(problem);
+  });
+}
+
+constexpr Implementation<UpsamplingProblem> implementations[] = {
+    {"tiles of 64 channels", prepareUpsamplingTilesCuda},
+    {"rows of few channels", prepareFewChannels},
+    {"16 bytes per thread", prepareVectors},
+    {"Lanczos sliding window", prepareSlidingLanczosCuda},
+    {"thread per element", prepareUpsamplingElementsCuda}};
 
 }  // namespace
+
+bool upsamplingTablesFitLaunch(const UpsamplingProblem& problem) {
+  const bool isForward = problem.direction == UpsamplingDirection::Forward;
+  const TensorShape& results = isForward ? problem.destination : problem.input;
+  std::int64_t bytes = (results.height + results.width) * static_cast<std::int64_t>(sizeof(Samples));
+  if (!isForward)
+    bytes += (problem.destination.height + problem.destination.width + 2) *
+             static_cast<std::int64_t>(sizeof(Readers));
+  return bytes <= static_cast<std::int64_t>(cuda::NumbersPart::most * sizeof(float));
+}
+
+Preparation prepareUpsamplingElementsCuda(const UpsamplingProblem& problem) {
+  if (problem.sampling == UpsamplingSampling::LanczosScale) return prepareLanczosElementsCuda(problem);
+  if (const char* const refusal = refusalOfTables(problem)) return Refusal{refusal};
+  return std::make_shared<const ElementPlan>(problem);
+}
 
 std::span<const Implementation<UpsamplingProblem>> upsamplingImplementationsCuda() {
   return implementations;

@@ -10,7 +10,7 @@
 /// What the kernels of upsampling share: tables of both axes, and how threads share the work.
 namespace mps::detail::cuda {
 
-inline constexpr unsigned kStripThreads = 128;
+inline constexpr unsigned kUpsamplingThreads = 128;
 
 /// What a result row or column is made of.
 struct alignas(16) Samples {
@@ -94,12 +94,12 @@ static __global__ void fillTables(TableArguments a) {
     tables.readers[i] = readersAt(a.sampling, axis, i, tables.results);
 }
 
-/// A thread stays with a pack of a row of the destination and goes down some rows, so that what rows share is
-/// computed once.
+/// A thread stays with one channel, or 16 bytes of channels, of a column of the destination and goes down some rows, so
+/// that what rows share is computed once.
 struct UpsamplingArguments {
-  Divider pieces;  ///< packs of a row
-  Divider packs;   ///< packs of a pixel
-  Divider chunks;  ///< of the rows of an image
+  Divider columns;  ///< threads of a row
+  Divider pixel;    ///< threads of a pixel
+  Divider chunks;   ///< of the rows of an image
   std::uint32_t items = 0;
   std::int32_t rowsPerChunk = 0;
   std::int32_t height = 0;
@@ -109,27 +109,27 @@ struct UpsamplingArguments {
   AxisTables y;
   std::int64_t originX = 0;
   std::int64_t originY = 0;
-  std::int32_t channels = 0;
   bool accumulate = false;
   bool rowsFollow = false;  ///< most results read the rows behind those that the one above reads, or the same
 
-  /// @param packsOfRow, packsOfPixel of the destination
-  void setGrid(const TensorShape& shape, std::int64_t packsOfRow, std::int64_t packsOfPixel) {
+  /// @param lanes channels of a thread
+  void setGrid(const TensorShape& shape, std::int64_t lanes) {
+    const std::int64_t threadsOfPixel = shape.channels / lanes;
+    const std::int64_t threadsOfRow = shape.width * threadsOfPixel;
     // Enough threads for a large GPU come first.
     constexpr std::int64_t threads = std::int64_t{1} << 19;
     constexpr std::int64_t fewestRows = 4;
     constexpr std::int64_t mostRows = 16;
-    const std::int64_t all = shape.images * packsOfRow;
+    const std::int64_t all = shape.images * threadsOfRow;
     const std::int64_t rows = std::clamp<std::int64_t>(shape.height * all / threads, fewestRows, mostRows);
     const std::int64_t most = std::max<std::int64_t>(1, 0x7FFFFFFF / all);
     const std::int64_t count = std::min(most, (shape.height + rows - 1) / rows);
     rowsPerChunk = static_cast<std::int32_t>((shape.height + count - 1) / count);
     chunks = Divider((shape.height + rowsPerChunk - 1) / rowsPerChunk);
-    pieces = Divider(packsOfRow);
-    packs = Divider(packsOfPixel);
+    columns = Divider(threadsOfRow);
+    pixel = Divider(threadsOfPixel);
     items = static_cast<std::uint32_t>(all * chunks.divisor());
     height = static_cast<std::int32_t>(shape.height);
-    channels = static_cast<std::int32_t>(shape.channels);
   }
   /// How often the images of a tensor may be there so that the numbers are small enough.
   static std::int64_t mostTimes(const TensorShape& shape) {
@@ -138,22 +138,26 @@ struct UpsamplingArguments {
   static bool fits(const TensorShape& shape) { return mostTimes(shape) > 0; }
 };
 
-/// The work of this thread: a pack, and rows [begin, end) of an image.
-struct Work {
+/// The work of this thread: channels of a column, and rows [begin, end) of an image.
+struct ColumnWork {
   bool isAny;
-  std::uint32_t piece;
   std::int32_t image;
+  std::int32_t x;
+  std::int32_t channel;  ///< the first one
   std::int32_t begin;
   std::int32_t end;
 
-  __device__ explicit Work(const UpsamplingArguments& a) {
+  __device__ ColumnWork(const UpsamplingArguments& a, int lanes) {
     const std::uint32_t item = blockIdx.x * blockDim.x + threadIdx.x;
     isAny = item < a.items;
-    const std::uint32_t row = a.pieces.divide(item);
-    piece = item - row * a.pieces.divisor();
-    const std::uint32_t ofImage = a.chunks.divide(row);
+    const std::uint32_t chunk = a.columns.divide(item);
+    const std::uint32_t ofRow = item - chunk * a.columns.divisor();
+    const std::uint32_t column = a.pixel.divide(ofRow);
+    x = static_cast<std::int32_t>(column);
+    channel = static_cast<std::int32_t>(ofRow - column * a.pixel.divisor()) * lanes;
+    const std::uint32_t ofImage = a.chunks.divide(chunk);
     image = static_cast<std::int32_t>(ofImage);
-    begin = static_cast<std::int32_t>(row - ofImage * a.chunks.divisor()) * a.rowsPerChunk;
+    begin = static_cast<std::int32_t>(chunk - ofImage * a.chunks.divisor()) * a.rowsPerChunk;
     end = min(begin + a.rowsPerChunk, a.height);
   }
 };

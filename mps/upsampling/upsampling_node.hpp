@@ -7,7 +7,7 @@
 
 #include "mps/core/node.hpp"
 
-/// Graph nodes of the upsampling kernels (spec/04 sections 7.8 and 8.1). The result is scaleFactorX times as wide and
+/// Graph nodes of the upsampling kernels. The result is scaleFactorX times as wide and
 /// scaleFactorY times as high as the source, whatever paddingPolicy says.
 namespace mps {
 

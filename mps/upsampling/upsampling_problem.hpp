@@ -11,7 +11,7 @@
 
 namespace mps::detail {
 
-/// How a result pixel finds its source pixels (spec/02 section 4.3; spec/04 sections 7.7 and 15.4).
+/// How a result pixel finds its source pixels.
 enum class UpsamplingSampling : std::uint8_t {
   Nearest,
   Bilinear,

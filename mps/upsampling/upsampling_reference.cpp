@@ -14,7 +14,7 @@ struct Share {
   double weight = 0;
 };
 
-/// offset + t(x) of spec/02 section 4.3 and Q21, spec/04 section 15.4.
+/// offset + t(x), see UpsamplingAxis.
 double position(UpsamplingSampling sampling, const UpsamplingAxis& axis, std::int64_t result) {
   const auto x = static_cast<double>(result);
   const auto size = static_cast<double>(axis.sourceSize);

@@ -3,7 +3,7 @@
 #include "mps/core/reference_tensor.hpp"
 #include "mps/upsampling/upsampling_problem.hpp"
 
-/// Upsampling in float64, straight from spec/02 section 4. Of the problem the formats count only for the error
+/// Upsampling in float64, straight from the definitions. Of the problem the formats count only for the error
 /// bounds, the strides not at all.
 namespace mps::detail {
 

@@ -19,7 +19,7 @@ using Numbers = std::vector<double>;
 
 constexpr std::uint64_t kSeed = 20260618;
 
-/// One row of one channel, as in spec/02 section 4.7.
+/// One row of one channel.
 struct Example {
   UpsamplingSampling sampling = Nearest;
   std::int64_t scaleFactor = 2;
@@ -211,7 +211,7 @@ void expectCentralDifferenceAndAdjoint(const UpsamplingCase& upsampling) {
   EXPECT_NEAR(left, dot(source, gradient), kDerivativeTolerance * std::max(1.0, std::abs(left)));
 }
 
-/// The table of spec/04 section 15.4, to the digits that it prints.
+/// A table computed by hand, to some digits.
 TEST(ResizeExamples, RowOfFourPixels) {
   const auto resized = [](UpsamplingSampling sampling, std::int64_t size) {
     return Example{.sampling = sampling, .source = {0, 10, 20, 30}, .resultSize = size}.forward();

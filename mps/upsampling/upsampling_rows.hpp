@@ -15,9 +15,9 @@ class UpsamplingRows {
 
   /// Whether the working memory holds the columns that a pixel is the sum of; otherwise nothing can be computed.
   [[nodiscard]] bool fit() const { return layout_.channelStep > 0; }
-  /// Whether results of a call that moves so many bytes are to be written past the caches.
+  /// Whether results of a call that moves so many bytes are written by non-temporal stores.
   [[nodiscard]] bool stream(std::int64_t bytesMoved) const;
-  /// Rows [begin, end), counted through all images. @param streams past the caches; finishStreaming() must follow
+  /// Rows [begin, end), counted through all images. @param streams by non-temporal stores; finishStreaming() must follow
   void compute(const Operands& operands, bool streams, std::int64_t begin, std::int64_t end) const;
   /// Rows below which another thread does not pay.
   [[nodiscard]] std::int64_t grain() const;

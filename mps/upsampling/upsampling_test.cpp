@@ -12,7 +12,7 @@
 #include "mps/core/test_images.hpp"
 #include "mps/upsampling/upsampling_node.hpp"
 
-/// The public classes, against the worked examples of spec/02 section 4.7 and the decisions of spec/00. The
+/// The public classes, against examples computed by hand. The
 /// kernels' arithmetic over all shapes is tested with their plans.
 namespace mps::upsampling_test {
 namespace {
@@ -86,7 +86,7 @@ TEST_F(Upsampling, ExampleNearestOnTwoAxes) {
   EXPECT_EQ(both.gradient, (Values{14, 22, 46, 54}));
 }
 
-/// The gradient knows from the state how the forward kernel aligned its samples (spec/02 Q20).
+/// The gradient knows from the state how the forward kernel aligned its samples.
 TEST_F(Upsampling, ExampleBilinear) {
   const auto source = row({0, 12});
   const auto g = row({1, 10, 100, 1000});
@@ -194,7 +194,7 @@ TEST_F(Upsampling, OtherEdgeModesAreRefused) {
   }
 }
 
-/// unorm formats are sources only (spec/00 D16).
+/// unorm formats are sources only (docs/decisions.md, D16).
 TEST_F(Upsampling, Formats) {
   const auto bytes = Image::create(device_, ImageDescriptor(Unorm8, 2, 1, 1));
   const std::array<std::uint8_t, 2> codes{0, 255};
@@ -226,7 +226,7 @@ TEST_F(Upsampling, TheResultIsTheEnlargedSourceForEveryPolicy) {
   }
 }
 
-/// spec/02 Q21.
+/// An offset moves the samples, and a clip rectangle leaves all outside it as it is.
 TEST_F(Upsampling, OffsetsMoveTheSamplesAndClipRectanglesLeaveTheRest) {
   const auto source = row({2, 4, 8});
   const auto encoded = [&](const std::shared_ptr<CNNUpsampling>& forward, ImageEdgeMode edgeMode) {
@@ -381,7 +381,7 @@ TEST_F(Upsampling, D9TheCombinedEncodeIsTheSeparateSteps) {
   EXPECT_EQ(valuesOf(*destination), valuesOf(*combinedGradient));
 }
 
-/// As for averages (spec/00 D10): only the size of sourceImage counts.
+/// As for averages (docs/decisions.md, D10): only the size of sourceImage counts.
 TEST_F(Upsampling, TheSourceImageIsNotRead) {
   const auto commandBuffer = commands();
   std::shared_ptr<State> state;
@@ -480,7 +480,7 @@ TEST_F(Upsampling, StatesOfOtherKernelsAreRefused) {
   expectRefusal(nearestGradient(2, 1), nullptr, {"CNNUpsamplingNearestGradient", "gradientState", "null"});
   expectRefusal(nearestGradient(4, 1), ofNearest, {"scaleFactorX is 4", "2 as in the forward kernel"});
   expectRefusal(nearestGradient(2, 2), ofNearest, {"scaleFactorY is 2", "1 as in the forward kernel"});
-  // A copy has the size of its result, so that it can be told apart only by its memory (spec/00 D11).
+  // A copy has the size of its result, so that it can be told apart only by its memory (docs/decisions.md, D11).
   std::shared_ptr<State> ofCopy;
   const auto copied = nearest(1, 1)->encode(commandBuffer, source, ofCopy, false);
   const auto ofItsSize = row({3, 4});

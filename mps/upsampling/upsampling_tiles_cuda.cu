@@ -3,14 +3,37 @@
 #include <algorithm>
 #include <bit>
 #include <iterator>
+#include <memory>
 #include <optional>
+#include <vector>
 
 #include "mps/core/store_numbers_cuda.cuh"
-#include "mps/upsampling/upsampling_tiles_cuda.hpp"
+#include "mps/upsampling/upsampling_cuda.hpp"
+#include "mps/upsampling/upsampling_taps.hpp"
 #include "mtl/cuda/api.hpp"
 
 namespace mps::detail::cuda {
 namespace {
+
+/// The inputs that a position of the destination is a weighted sum of, on one axis. Those at both ends count something.
+struct AxisTaps {
+  std::int64_t first = 0;
+  std::vector<float> weights;  ///< of inputs from `first` on
+
+  [[nodiscard]] std::int64_t end() const { return first + static_cast<std::int64_t>(weights.size()); }
+};
+
+std::vector<AxisTaps> axisTaps(const UpsamplingTaps& all, std::int64_t positions) {
+  std::vector<AxisTaps> taps(static_cast<std::size_t>(positions));
+  for (std::int64_t i = 0; i < positions; ++i) {
+    AxisTaps& own = taps[static_cast<std::size_t>(i)];
+    own.weights.resize(static_cast<std::size_t>(all.span(i)));
+    if (!own.weights.empty()) own.first = all.begin(i)->input;
+    for (const UpsamplingTap* tap = all.begin(i); tap != all.end(i); ++tap)
+      own.weights[static_cast<std::size_t>(tap->input - own.first)] = tap->weight;
+  }
+  return taps;
+}
 
 /// A line for each row of the destination. @return none: a result takes other rows than the latest ones
 template <class Tile>
@@ -85,37 +108,39 @@ std::int64_t groupsOfBlock(std::int64_t groups, std::int64_t most) {
 }
 
 template <class T, class Tile>
-class TypedTilePlan final : public TilePlan {
+class TilePlan final : public Plan {
  public:
-  static std::unique_ptr<const TilePlan> make(const TensorShape& input, const TensorShape& destination,
-                                              std::span<const AxisTaps> rows,
-                                              std::span<const AxisTaps> columns) {
-    auto rowLines = rowTable<Tile>(rows);
-    const auto groups = GroupTable::make<Tile>(columns, input.width);
-    if (!rowLines || !groups) return nullptr;
-    auto plan = std::make_unique<TypedTilePlan>(input, destination);
-    return plan->setGrid(*rowLines, *groups) ? std::move(plan) : nullptr;
+  TilePlan(const UpsamplingProblem& problem, std::shared_ptr<const Plan> unaligned)
+      : input_(problem.input), destination_(problem.destination), unaligned_(std::move(unaligned)) {}
+
+  /// @return whether the tile has room for the taps of any position, and blocks are small enough
+  bool setTaps(std::span<const AxisTaps> rows, std::span<const AxisTaps> columns) {
+    const auto rowLines = rowTable<Tile>(rows);
+    const auto groups = GroupTable::make<Tile>(columns, input_.width);
+    return rowLines && groups && setGrid(*rowLines, *groups);
   }
-  TypedTilePlan(const TensorShape& input, const TensorShape& destination)
-      : input_(input), destination_(destination) {}
 
-  [[nodiscard]] std::size_t scratchBytes() const override { return table_.size() * sizeof(float); }
+  [[nodiscard]] std::size_t scratchBytes() const override {
+    return std::max(table_.size() * sizeof(float), unaligned_->scratchBytes());
+  }
+  [[nodiscard]] bool canAccumulate() const override { return unaligned_->canAccumulate(); }
+  [[nodiscard]] std::string describe() const override { return kOrUnaligned; }
 
-  bool run(mtl::Stream& stream, const std::byte* input, const Operands& operands) const override {
-    if (!takesLanes(input_, input) || !takesLanes(destination_, operands.destination)) return false;
+  void run(mtl::Stream& stream, const Operands& operands) const override {
+    if (!takesLanes(input_, operands.gradient) || !takesLanes(destination_, operands.destination))
+      return unaligned_->run(stream, operands);
     auto* const memory = reinterpret_cast<float*>(operands.scratch);
     storeNumbers(stream, table_, memory);
     TileArguments a = arguments_;
     a.rowTable = memory;
     a.groupTable = memory + destination_.height * Tile::kRowFloats;
-    a.input = {input_, input};
+    a.input = {input_, operands.gradient};
     a.destination = {destination_, operands.destination};
     const auto kernel = operands.accumulate ? sumTiles<T, Tile, true> : sumTiles<T, Tile, false>;
     mtl::cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                           static_cast<int>(sharedBytes_)),
                      "cudaFuncSetAttribute");
     mtl::cuda::launch(stream, kernel, dim3(blocks_), dim3(threads_), sharedBytes_, a);
-    return true;
   }
 
  private:
@@ -125,22 +150,22 @@ class TypedTilePlan final : public TilePlan {
     const auto count = static_cast<std::int64_t>(groups.firsts.size());
     const std::int64_t own = groupsOfBlock(count, Tile::kThreads / Tile::kThreadsOfGroup);
     const std::int64_t held = groups.mostPixels(own, Tile::kSpan);
-    const std::int64_t packs = held * TileRows<T, Tile>::packs;
+    const std::int64_t copies = held * TileRows<T, Tile>::vectors;
     if (held * input_.pixelStride > 0x1FFFFFFF) return false;
-    if (packs > Tile::template kCopies<T> * own * Tile::kThreadsOfGroup) return false;
+    if (copies > Tile::template kCopies<T> * own * Tile::kThreadsOfGroup) return false;
     a.slices = Divider((destination_.channels + kTileChannels - 1) / kTileChannels);
     a.tiles = Divider((count + own - 1) / own);
-    const std::int64_t strips = destination_.images * a.slices.divisor() * a.tiles.divisor();
+    const std::int64_t blocksOfRows = destination_.images * a.slices.divisor() * a.tiles.divisor();
     // Enough blocks for a large GPU come first; each chunk begins with sums that the one before it has, too.
     constexpr std::int64_t enough = 2000;
     const std::int64_t rows = std::clamp<std::int64_t>(
-        destination_.height * strips / enough, std::min<std::int64_t>(destination_.height, 4 * Tile::kRows),
-        destination_.height);
+        destination_.height * blocksOfRows / enough,
+        std::min<std::int64_t>(destination_.height, 4 * Tile::kRows), destination_.height);
     const std::int64_t chunks = (destination_.height + rows - 1) / rows;
     a.rowsPerChunk = static_cast<std::int32_t>((destination_.height + chunks - 1) / chunks);
     a.chunks = Divider((destination_.height + a.rowsPerChunk - 1) / a.rowsPerChunk);
-    if (strips * a.chunks.divisor() > 0x7FFFFFFF) return false;
-    blocks_ = static_cast<unsigned>(strips * a.chunks.divisor());
+    if (blocksOfRows * a.chunks.divisor() > 0x7FFFFFFF) return false;
+    blocks_ = static_cast<unsigned>(blocksOfRows * a.chunks.divisor());
     threads_ = static_cast<unsigned>(own * Tile::kThreadsOfGroup);
     a.height = static_cast<std::int32_t>(destination_.height);
     a.width = static_cast<std::int32_t>(destination_.width);
@@ -148,8 +173,9 @@ class TypedTilePlan final : public TilePlan {
     a.inputWidth = static_cast<std::int32_t>(input_.width);
     a.columnsHeld = static_cast<std::int32_t>(held);
     a.groupsOfTile = static_cast<std::int32_t>(own);
-    sharedBytes_ = static_cast<std::size_t>(kTileRowsHeld * held * TileRows<T, Tile>::packs) * sizeof(uint4) +
-                   static_cast<std::size_t>(a.rowsPerChunk + 1) * Tile::kRowFloats * sizeof(float);
+    sharedBytes_ =
+        static_cast<std::size_t>(kTileRowsHeld * held * TileRows<T, Tile>::vectors) * sizeof(uint4) +
+        static_cast<std::size_t>(a.rowsPerChunk + 1) * Tile::kRowFloats * sizeof(float);
     if (sharedBytes_ > kMostBytes) return false;
     table_ = rowLines;
     table_.insert(table_.end(), groups.lines.begin(), groups.lines.end());
@@ -160,6 +186,7 @@ class TypedTilePlan final : public TilePlan {
 
   TensorShape input_;
   TensorShape destination_;
+  std::shared_ptr<const Plan> unaligned_;
   TileArguments arguments_;
   std::vector<float> table_;  ///< of rows, and behind it that of columns
   unsigned blocks_ = 0;
@@ -167,45 +194,51 @@ class TypedTilePlan final : public TilePlan {
   std::size_t sharedBytes_ = 0;
 };
 
-/// The first kernel that takes as many rows and columns.
-template <class T>
-std::unique_ptr<const TilePlan> makeTyped(const TensorShape& input, const TensorShape& destination,
-                                          std::span<const AxisTaps> rows, std::span<const AxisTaps> columns) {
-  std::unique_ptr<const TilePlan> plan;
-  const auto tries = [&]<class... Tiles>(std::type_identity<Tiles>... /*unused*/) {
-    static_cast<void>(((plan = TypedTilePlan<T, Tiles>::make(input, destination, rows, columns)) || ...));
+/// The plan with the first tile that has room.
+template <class T, class... Tiles>
+Preparation prepareWith(const UpsamplingProblem& problem) {
+  Preparation elements = prepareUpsamplingElementsCuda(problem);
+  const auto* const unaligned = std::get_if<std::shared_ptr<const Plan>>(&elements);
+  if (unaligned == nullptr) return elements;
+  const auto rows = axisTaps(upsamplingRowTaps(problem), problem.destination.height);
+  const auto columns = axisTaps(upsamplingColumnTaps(problem), problem.destination.width);
+  std::shared_ptr<const Plan> found;
+  const auto tries = [&]<class Tile>(std::type_identity<Tile> /*unused*/) {
+    auto plan = std::make_shared<TilePlan<T, Tile>>(problem, *unaligned);
+    if (plan->setTaps(rows, columns)) found = std::move(plan);
+    return found != nullptr;
   };
-  if constexpr (std::is_same_v<T, float>)
-    tries(std::type_identity<Tile<2, 2, 4, 2, 256, 5>>(), std::type_identity<Tile<2, 2, 6, 4, 256, 4>>(),
-          std::type_identity<Tile<4, 2, 7, 6, 160, 4>>(), std::type_identity<Tile<4, 2, 11, 9, 160, 3>>());
-  else
-    tries(std::type_identity<Tile<4, 2, 4, 2, 224, 4>>(), std::type_identity<Tile<4, 2, 6, 4, 224, 3>>(),
-          std::type_identity<Tile<4, 2, 7, 6, 160, 4>>(), std::type_identity<Tile<2, 2, 11, 9, 160, 4>>());
-  return plan;
+  static_cast<void>((tries(std::type_identity<Tiles>()) || ...));
+  if (!found) return Refusal{"more gradients of a pixel than a tile has room for"};
+  return found;
 }
 
 }  // namespace
-
-AxisTaps::AxisTaps(std::int64_t firstInput, std::vector<float> allWeights)
-    : first(firstInput), weights(std::move(allWeights)) {
-  const auto begin = std::find_if(weights.begin(), weights.end(), [](float weight) { return weight != 0; });
-  first += begin - weights.begin();
-  weights.erase(weights.begin(), begin);
-  while (!weights.empty() && weights.back() == 0) weights.pop_back();
-}
-
-std::unique_ptr<const TilePlan> TilePlan::make(const TensorShape& input, const TensorShape& destination,
-                                               std::span<const AxisTaps> rows,
-                                               std::span<const AxisTaps> columns) {
-  // Half of the threads have something to do.
-  if (destination.channels < kTileChannels / 2 || destination.elements() == 0 || input.elements() == 0)
-    return nullptr;
-  if (static_cast<std::int64_t>(rows.size()) != destination.height ||
-      static_cast<std::int64_t>(columns.size()) != destination.width)
-    return nullptr;
-  return planForElements(input, destination, [&](auto element) {
-    return makeTyped<decltype(element)>(input, destination, rows, columns);
-  });
-}
-
 }  // namespace mps::detail::cuda
+
+namespace mps::detail {
+
+Preparation prepareUpsamplingTilesCuda(const UpsamplingProblem& problem) {
+  const TensorShape& input = problem.input;
+  const TensorShape& destination = problem.destination;
+  if (problem.direction == UpsamplingDirection::Forward) return Refusal{"not a gradient"};
+  if (problem.sampling == UpsamplingSampling::Nearest)
+    return Refusal{"pixels that have no results in common"};
+  if (problem.sampling == UpsamplingSampling::LanczosScale) return Refusal{"Lanczos"};
+  // Half of the threads have something to do.
+  if (destination.channels < cuda::kTileChannels / 2) return Refusal{"fewer than 32 channels"};
+  if (destination.elements() == 0 || input.elements() == 0) return Refusal{"nothing to add up"};
+  if (!cuda::takesLanes(input) || !cuda::takesLanes(destination))
+    return Refusal{"pixels that are no multiples of 16 bytes"};
+  if (!upsamplingTablesFitLaunch(problem)) return Refusal{"tables that one launch does not bring"};
+  const ImageFeatureChannelFormat format = cuda::commonFormat({&input, &destination});
+  if (format == ImageFeatureChannelFormat::Float32)
+    return cuda::prepareWith<float, cuda::Tile<2, 2, 4, 2, 256, 5>, cuda::Tile<2, 2, 6, 4, 256, 4>,
+                             cuda::Tile<4, 2, 7, 6, 160, 4>>(problem);
+  if (format == ImageFeatureChannelFormat::Float16)
+    return cuda::prepareWith<Float16, cuda::Tile<4, 2, 4, 2, 224, 4>, cuda::Tile<4, 2, 6, 4, 224, 3>,
+                             cuda::Tile<4, 2, 7, 6, 160, 4>>(problem);
+  return Refusal{"not all float32 and not all float16"};
+}
+
+}  // namespace mps::detail

@@ -33,7 +33,7 @@ struct Tile {
   static constexpr int kRowFloats = (rows + 1 + 3) / 4 * 4;
   /// Floats for the columns of a thread: weights for each pixel, and the first one behind them.
   static constexpr int kGroupFloats = span * columns + 1;
-  /// Packs that a thread copies of each input row, at most.
+  /// Vectors of 16 bytes that a thread copies of each input row, at most.
   template <class T>
   static constexpr int kCopies = lanes* static_cast<int>(sizeof(T)) / 4 + 1;
 };
@@ -100,7 +100,7 @@ __device__ void storeFew(const Few<lanes>& few, FewStored<Float16, lanes>* to) {
 template <class T, class Tile>
 class TileRows {
  public:
-  static constexpr int packs = kTileChannels / kLanes<T>;  ///< of a column
+  static constexpr int vectors = kTileChannels / kLanes<T>;  ///< of 16 bytes in a column
   static constexpr int copies = Tile::template kCopies<T>;
 
   /// @param place of the first pixel's first channel in the first row @param last row
@@ -110,13 +110,13 @@ class TileRows {
         left_(last - place.y + 1),
         begin_(memory + threadIdx.x),
         to_(begin_),
-        held_(a.columnsHeld * packs) {
+        held_(a.columnsHeld * vectors) {
 #pragma unroll
     for (int i = 0; i < copies; ++i) {
-      const auto pack = static_cast<std::int32_t>(threadIdx.x + static_cast<unsigned>(i) * blockDim.x);
-      const std::int32_t column = pack / packs;
-      const std::int32_t channel = pack % packs * kLanes<T>;
-      const bool takes = pack < a.columnsHeld * packs && place.x + column < a.inputWidth &&
+      const auto vector = static_cast<std::int32_t>(threadIdx.x + static_cast<unsigned>(i) * blockDim.x);
+      const std::int32_t column = vector / vectors;
+      const std::int32_t channel = vector % vectors * kLanes<T>;
+      const bool takes = vector < a.columnsHeld * vectors && place.x + column < a.inputWidth &&
                          place.channel + channel < a.channels;
       offsets_[i] = takes ? (column * a.input.pixel + channel) * static_cast<std::int32_t>(sizeof(T)) : -1;
     }
@@ -143,7 +143,7 @@ class TileRows {
   std::int32_t left_;  ///< rows
   uint4* begin_;
   uint4* to_;
-  std::int32_t held_;             ///< packs of a row
+  std::int32_t held_;             ///< vectors of a row
   std::int32_t offsets_[copies];  ///< bytes; below 0: nothing is copied
 };
 
@@ -155,10 +155,10 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
   constexpr int lanes = Tile::kLanes;
   using Stored = FewStored<T, lanes>;
   extern __shared__ uint4 memory[];
-  const std::uint32_t strip = a.slices.divide(blockIdx.x);
-  const std::uint32_t slice = blockIdx.x - strip * a.slices.divisor();
-  const std::uint32_t ofTiles = a.tiles.divide(strip);
-  const auto tile = static_cast<std::int32_t>(strip - ofTiles * a.tiles.divisor());
+  const std::uint32_t ofSlices = a.slices.divide(blockIdx.x);
+  const std::uint32_t slice = blockIdx.x - ofSlices * a.slices.divisor();
+  const std::uint32_t ofTiles = a.tiles.divide(ofSlices);
+  const auto tile = static_cast<std::int32_t>(ofSlices - ofTiles * a.tiles.divisor());
   const std::uint32_t image = a.chunks.divide(ofTiles);
   const std::int32_t begin = static_cast<std::int32_t>(ofTiles - image * a.chunks.divisor()) * a.rowsPerChunk;
   const std::int32_t count = min(a.rowsPerChunk, a.height - begin);
@@ -181,7 +181,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
 #pragma unroll
   for (int i = 0; i < kTileRowsHeld - 1; ++i) rows.request();
   auto* const rowLines =
-      reinterpret_cast<float*>(memory + kTileRowsHeld * a.columnsHeld * TileRows<T, Tile>::packs);
+      reinterpret_cast<float*>(memory + kTileRowsHeld * a.columnsHeld * TileRows<T, Tile>::vectors);
   for (auto i = static_cast<std::int32_t>(threadIdx.x); i < count * Tile::kRowFloats;
        i += static_cast<std::int32_t>(blockDim.x))
     rowLines[i] = table[i];

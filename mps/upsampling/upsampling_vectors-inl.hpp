@@ -32,12 +32,7 @@ struct TappedRuns {
   std::int64_t begin = 0;
   std::int64_t stride = 0;
 
-  HWY_INLINE const T* of(std::int64_t input) const { return first + (input - begin) * stride; }
-  HWY_INLINE const T* at(std::size_t k) const { return of(taps[k].input); }
-  /// The runs without their first elements.
-  [[nodiscard]] HWY_INLINE TappedRuns from(std::size_t element) const {
-    return {taps, count, first + element, begin, stride};
-  }
+  HWY_INLINE const T* at(std::size_t k) const { return first + (taps[k].input - begin) * stride; }
 };
 
 template <class T>
@@ -157,73 +152,6 @@ void sumRuns(const TappedRuns<T>& runs, std::size_t length, const Stores& store,
   const std::size_t rest = length - i;
   const auto part = [&](const T* from) HWY_ATTR { return loadFloats(d, from, rest); };
   sumVector(own, i, part, ownStore, FirstLanes{rest}, to);
-}
-
-/// Adds four vectors of an input to the sums that it counts in.
-template <class D, class T>
-HWY_INLINE void addTwice(D d, const SharedTap& tap, const T* from, FourVectors<D>& own,
-                         FourVectors<D>& next) {
-  const auto values = FourVectors<D>::load(d, from);
-  if (tap.counts[0]) own.add(values, hn::Set(d, tap.weights[0]));
-  if (tap.counts[1]) next.add(values, hn::Set(d, tap.weights[1]));
-}
-
-/// The whole fours of vectors of a pair, the bits of which are those of sumFourVectors(); returns their elements.
-/// @tparam count of taps, each of which then has branches of its own, which the processor foresees; 0: of any number
-template <std::size_t count, class T, class U, class Stores>
-HWY_INLINE std::size_t sumFoursTwice(const UpsamplingPair& pair, const TappedRuns<T>& runs,
-                                     std::size_t length, const Stores& store, U* to, U* nextTo) {
-  const hn::ScalableTag<float> d;
-  const std::size_t step = 4 * hn::Lanes(d);
-  std::size_t i = 0;
-  for (; i + step <= length; i += step) {
-    auto own = FourVectors<hn::ScalableTag<float>>::of(hn::Set(d, -0.0F));
-    auto next = own;
-    const auto add = [&](std::size_t k) HWY_ATTR __attribute__((always_inline)) {
-      addTwice(d, pair.taps[k], runs.of(pair.taps[k].input) + i, own, next);
-    };
-    if constexpr (count == 0)
-      for (std::size_t k = 0; k < pair.count; ++k) add(k);
-    else
-      unrolled<count>([&](auto k) HWY_ATTR __attribute__((always_inline)) { add(k()); });
-    own.store(d, store, to + i);
-    next.store(d, store, nextTo + i);
-  }
-  return i;
-}
-
-/// Both of the sums of a pair, of sumRuns(own) and sumRuns(next): runs of the same memory.
-template <class T, class U, class Stores>
-void sumRunsTwice(const UpsamplingPair& pair, const TappedRuns<T>& own, const TappedRuns<T>& next,
-                  std::size_t length, const Stores& store, U* to, U* nextTo) {
-  const Stores ownStore = store;
-  const TappedRuns<T> runs = own;
-  const auto some = [&](auto count) HWY_ATTR __attribute__((always_inline)) {
-    return sumFoursTwice<count()>(pair, runs, length, ownStore, to, nextTo);
-  };
-  const auto fours = [&]() HWY_ATTR __attribute__((always_inline))->std::size_t {
-    if constexpr (isFloating<T> && isFloating<U>) {
-      switch (pair.count) {
-        case 7:
-          return some(std::integral_constant<std::size_t, 7>());
-        case 8:
-          return some(std::integral_constant<std::size_t, 8>());
-        case 9:
-          return some(std::integral_constant<std::size_t, 9>());
-        case 10:
-          return some(std::integral_constant<std::size_t, 10>());
-        case 14:  // of halved images
-          return some(std::integral_constant<std::size_t, 14>());
-        default:
-          break;
-      }
-    }
-    return some(std::integral_constant<std::size_t, 0>());
-  };
-  const std::size_t i = fours();
-  if (i == length) return;
-  sumRuns(own.from(i), length - i, store, to + i);
-  sumRuns(next.from(i), length - i, store, nextTo + i);
 }
 
 }  // namespace mps::detail::HWY_NAMESPACE

@@ -7,17 +7,17 @@
 #include "mps/normalization/normalization_powers_cuda.cuh"
 #include "mps/normalization/normalization_problem.hpp"
 
-/// Sums over windows of pixels: a thread stays with a pack of channels of a column and goes down some rows. What a
-/// row's part of its window gives is kept until the last window that has it.
-namespace mps::detail::cuda {
+/// Windows of pixels that slide down: a thread stays with one or four channels of a column and goes down some rows. It
+/// keeps what each row adds to the window until the last window that has the row.
+namespace mps::detail::cuda::sliding_window {
 
-inline constexpr unsigned kStripThreads = 128;
+inline constexpr unsigned kThreads = 128;
 /// Sides that windows have at most: a thread holds the values of a row, and what it knows of that many rows.
 inline constexpr int kWidestWindow = 7;
 
-/// How strips access tensors of type T: `count` channels at once, 4 or 1.
+/// How a thread reads and writes tensors of type T: `count` channels at once, 4 or 1.
 template <class T, int count>
-struct Few {
+struct Channels {
   static constexpr int lanes = count;
   using Type = T;
   struct alignas(count * sizeof(float)) Values {
@@ -64,10 +64,10 @@ struct TermPlanes {
   }
 };
 
-struct StripArguments {
-  Divider pieces;  ///< packs of a row of what is written
-  Divider packs;   ///< of a pixel
-  Divider chunks;  ///< of the rows of an image
+struct Arguments {
+  Divider columns;  ///< groups of channels in a row of what is written
+  Divider groups;   ///< of channels of a pixel
+  Divider chunks;   ///< of the rows of an image
   std::uint32_t items = 0;
   std::int32_t rowsPerChunk = 0;
   std::int32_t height = 0;
@@ -91,21 +91,22 @@ struct StripArguments {
   float ofSum = 0;   ///< 2 alpha beta / taps
   float ofMean = 0;  ///< p0 / taps
   PowerRule rule{1.0F};
+  bool isNormal = false;  ///< T is no smaller than delta, which is a normal number
 
   /// @param shape of what is written, not empty
   void setGrid(const TensorShape& shape, std::int64_t lanes) {
     constexpr std::int64_t threads = std::int64_t{1} << 19;
-    const std::int64_t packsOfPixel = shape.channels / lanes;
-    const std::int64_t packsOfRow = shape.width * packsOfPixel;
-    const std::int64_t all = shape.images * packsOfRow;
+    const std::int64_t groupsOfPixel = shape.channels / lanes;
+    const std::int64_t groupsOfRow = shape.width * groupsOfPixel;
+    const std::int64_t all = shape.images * groupsOfRow;
     // Enough threads for a large GPU come first; each chunk begins with rows that the one before it has, too.
     const std::int64_t rows = std::clamp<std::int64_t>(shape.height * all / threads, 8, 64);
     const std::int64_t most = std::max<std::int64_t>(1, 0x7FFFFFFF / all);
     const std::int64_t count = std::min(most, (shape.height + rows - 1) / rows);
     rowsPerChunk = static_cast<std::int32_t>((shape.height + count - 1) / count);
     chunks = Divider((shape.height + rowsPerChunk - 1) / rowsPerChunk);
-    pieces = Divider(packsOfRow);
-    packs = Divider(packsOfPixel);
+    columns = Divider(groupsOfRow);
+    groups = Divider(groupsOfPixel);
     items = static_cast<std::uint32_t>(all * chunks.divisor());
     height = static_cast<std::int32_t>(shape.height);
   }
@@ -114,28 +115,28 @@ struct StripArguments {
   }
 };
 
-/// The work of this thread: a pack of a column, and rows [begin, end) of an image.
-struct Strip {
+/// The work of this thread: a group of channels of a column, and rows [begin, end) of an image.
+struct Column {
   bool isAny;
   ElementPlace place;  ///< in row 0
   std::int32_t begin;
   std::int32_t end;
 
-  __device__ Strip(const StripArguments& a, int lanes) {
+  __device__ Column(const Arguments& a, int lanes) {
     const std::uint32_t item = blockIdx.x * blockDim.x + threadIdx.x;
     isAny = item < a.items;
-    const std::uint32_t strip = a.pieces.divide(item);
-    const std::uint32_t piece = item - strip * a.pieces.divisor();
-    const std::uint32_t image = a.chunks.divide(strip);
-    const std::uint32_t x = a.packs.divide(piece);
+    const std::uint32_t chunk = a.columns.divide(item);
+    const std::uint32_t group = item - chunk * a.columns.divisor();
+    const std::uint32_t image = a.chunks.divide(chunk);
+    const std::uint32_t x = a.groups.divide(group);
     place = {static_cast<std::int32_t>(image), 0, static_cast<std::int32_t>(x),
-             static_cast<std::int32_t>(piece - x * a.packs.divisor()) * lanes};
-    begin = static_cast<std::int32_t>(strip - image * a.chunks.divisor()) * a.rowsPerChunk;
+             static_cast<std::int32_t>(group - x * a.groups.divisor()) * lanes};
+    begin = static_cast<std::int32_t>(chunk - image * a.chunks.divisor()) * a.rowsPerChunk;
     end = min(begin + a.rowsPerChunk, a.height);
   }
   /// Calls finish(place) from row to row, each after the last call of row(y) that belongs to its window.
   template <class Row, class Finish>
-  __device__ void goDown(const StripArguments& a, Row row, Finish finish) const {
+  __device__ void goDown(const Arguments& a, Row row, Finish finish) const {
     ElementPlace at = place;
     for (std::int32_t seen = begin; seen < end + a.kernelHeight - 1; ++seen) {
       row(seen + a.firstY);
@@ -154,14 +155,14 @@ __device__ inline std::int32_t insideOf(std::int32_t at, std::int32_t size, bool
 
 /// Where in a row the pixels of the windows of a column lie; -1: nothing is read. @tparam most pixels
 template <int most>
-struct Columns {
+struct ColumnOffsets {
   std::int32_t offsets[most];
 
   /// @param pixel from pixel to pixel
-  __device__ Columns(const StripArguments& a, const Strip& strip, std::int32_t pixel) {
+  __device__ ColumnOffsets(const Arguments& a, const Column& column, std::int32_t pixel) {
 #pragma unroll
     for (int k = 0; k < most; ++k) {
-      const std::int32_t x = insideOf(strip.place.x + a.firstX + k, a.seenWidth, a.clamps);
+      const std::int32_t x = insideOf(column.place.x + a.firstX + k, a.seenWidth, a.clamps);
       offsets[k] = k < a.kernelWidth && x >= 0 ? x * pixel : -1;
     }
   }
@@ -169,7 +170,7 @@ struct Columns {
 
 /// What the rows of a window gave, the latest one last. @tparam most rows
 template <class Values, int most>
-struct Rows {
+struct RowSums {
   Values values[most];
 
   __device__ void push(const Values& latest) {
@@ -198,17 +199,17 @@ struct Rows {
 /// squared distances from their mean: sums of what is never negative lose nothing.
 /// @tparam most of a window's sides
 template <class Access, bool isContrast, bool isGradient, int most>
-__global__ void __launch_bounds__(kStripThreads) normalizeStrips(StripArguments a) {
+__global__ void __launch_bounds__(kThreads) normalizeWindows(Arguments a) {
   using Values = typename Access::Values;
   constexpr int lanes = Access::lanes;
   using T = typename Access::Type;
-  const Strip strip(a, lanes);
-  if (!strip.isAny) return;
-  Rows<Values, most> firsts{};
-  Rows<Values, most> seconds{};
-  const Columns<most> columns(a, strip, a.source.pixel);
-  const T* const image =
-      reinterpret_cast<const T*>(a.source.memory) + strip.place.image * a.source.image + strip.place.channel;
+  const Column column(a, lanes);
+  if (!column.isAny) return;
+  RowSums<Values, most> firsts{};
+  RowSums<Values, most> seconds{};
+  const ColumnOffsets<most> offsets(a, column, a.source.pixel);
+  const T* const image = reinterpret_cast<const T*>(a.source.memory) + column.place.image * a.source.image +
+                         column.place.channel;
   const auto row = [&](std::int32_t y) {
     Values first{};
     Values second{};
@@ -219,7 +220,7 @@ __global__ void __launch_bounds__(kStripThreads) normalizeStrips(StripArguments 
 #pragma unroll
       for (int k = 0; k < most; ++k) {
         held[k] = {};
-        if (columns.offsets[k] >= 0) held[k] = Access::loadAt(from + columns.offsets[k]);
+        if (offsets.offsets[k] >= 0) held[k] = Access::loadAt(from + offsets.offsets[k]);
       }
 #pragma unroll
       for (int k = 0; k < most; ++k) {
@@ -281,7 +282,7 @@ __global__ void __launch_bounds__(kStripThreads) normalizeStrips(StripArguments 
     }
     Values result;
     if (!isGradient) {
-      negativePowers(a.rule, t, powers);
+      negativePowers(a.rule, t, powers, a.isNormal);
 #pragma unroll
       for (int i = 0; i < lanes; ++i) {
         const float value = center.values[i] * powers[i];
@@ -291,7 +292,7 @@ __global__ void __launch_bounds__(kStripThreads) normalizeStrips(StripArguments 
     }
     const Values dy = Access::load(a.gradient, place);
     float next[lanes];
-    bothNegativePowers(a.rule, t, powers, next, false);
+    bothNegativePowers(a.rule, t, powers, next, a.isNormal);
     Values sum;
     Values rest;
 #pragma unroll
@@ -304,29 +305,29 @@ __global__ void __launch_bounds__(kStripThreads) normalizeStrips(StripArguments 
     *reinterpret_cast<Values*>(a.terms.at(1, place)) = sum;
     if (isContrast) *reinterpret_cast<Values*>(a.terms.at(2, place)) = rest;
   };
-  strip.goDown(a, row, finish);
+  column.goDown(a, row, finish);
 }
 
 /// dX = what the window of which it is the center gives - ofSum X (the sum over the windows that see it) + the sum of the
 /// rest of these, times ps.
 template <class Access, bool isContrast, int most>
-__global__ void __launch_bounds__(kStripThreads) gatherStrips(StripArguments a) {
+__global__ void __launch_bounds__(kThreads) gatherGradient(Arguments a) {
   using Values = typename Access::Values;
   constexpr int lanes = Access::lanes;
-  const Strip strip(a, lanes);
-  if (!strip.isAny) return;
-  Rows<Values, most> sums{};
-  Rows<Values, most> rests{};
-  const Columns<most> columns(a, strip, static_cast<std::int32_t>(a.terms.channels));
+  const Column column(a, lanes);
+  if (!column.isAny) return;
+  RowSums<Values, most> sums{};
+  RowSums<Values, most> rests{};
+  const ColumnOffsets<most> offsets(a, column, static_cast<std::int32_t>(a.terms.channels));
   const auto sumOf = [&](int plane, std::int32_t y) {
     Values sum{};
     if (y < 0 || y >= a.seenHeight) return sum;
-    const float* const from = a.terms.at(plane, {strip.place.image, y, 0, strip.place.channel});
+    const float* const from = a.terms.at(plane, {column.place.image, y, 0, column.place.channel});
     Values held[most];
 #pragma unroll
     for (int k = 0; k < most; ++k) {
       held[k] = {};
-      if (columns.offsets[k] >= 0) held[k] = *reinterpret_cast<const Values*>(from + columns.offsets[k]);
+      if (offsets.offsets[k] >= 0) held[k] = *reinterpret_cast<const Values*>(from + offsets.offsets[k]);
     }
 #pragma unroll
     for (int k = 0; k < most; ++k) {
@@ -365,7 +366,7 @@ __global__ void __launch_bounds__(kStripThreads) gatherStrips(StripArguments a) 
     }
     Access::store(result, a.destination, place, a.accumulate);
   };
-  strip.goDown(a, row, finish);
+  column.goDown(a, row, finish);
 }
 
-}  // namespace mps::detail::cuda
+}  // namespace mps::detail::cuda::sliding_window

@@ -32,7 +32,7 @@ class PixelColumns {
   using Values = typename Access::Values;
   static constexpr std::size_t sharedBytes = 0;
 
-  /// @param from the pack in column 0 of row 0 @param end of the rows that are wanted
+  /// @param from the channels in column 0 of row 0 @param end of the rows that are wanted
   __device__ PixelColumns(const UpsamplingArguments& a, const ElementPlace& from, const Samples& samples,
                           std::int32_t end)
       : input_(a.input), from_(from), samples_(samples), end_(end) {}
@@ -69,13 +69,13 @@ class PixelColumns {
   std::int32_t aheadRow_ = -1;  // none
 };
 
-/// The same of packs, on their way to places of each thread's own in shared memory.
+/// The same of 16 bytes, on their way to places of each thread's own in shared memory.
 template <class T>
 class PixelColumns<InPacks<T>> {
  public:
   using Values = Lanes<T>;
   static constexpr int depth = 4;
-  static constexpr std::size_t sharedBytes = std::size_t{2} * depth * kStripThreads * sizeof(uint4);
+  static constexpr std::size_t sharedBytes = std::size_t{2} * depth * kUpsamplingThreads * sizeof(uint4);
 
   __device__ PixelColumns(const UpsamplingArguments& a, const ElementPlace& from, const Samples& samples,
                           std::int32_t end)
@@ -89,8 +89,8 @@ class PixelColumns<InPacks<T>> {
     slots_ = memory + threadIdx.x;
     // What counts nothing is not looked at: a 0 is.
     for (int slot = 0; slot < depth; ++slot) {
-      if (samples.firstWeight == 0) slots_[2 * slot * kStripThreads] = {};
-      if (samples.secondWeight == 0) slots_[(2 * slot + 1) * kStripThreads] = {};
+      if (samples.firstWeight == 0) slots_[2 * slot * kUpsamplingThreads] = {};
+      if (samples.secondWeight == 0) slots_[(2 * slot + 1) * kUpsamplingThreads] = {};
     }
   }
   __device__ void addTo(Values& sum, std::int32_t row) {
@@ -113,21 +113,21 @@ class PixelColumns<InPacks<T>> {
     }
     const uint4* const slot = slotOf(row);
     const Values first = lanesOf(slot[0], static_cast<const T*>(nullptr));
-    const Values second = lanesOf(slot[kStripThreads], static_cast<const T*>(nullptr));
+    const Values second = lanesOf(slot[kUpsamplingThreads], static_cast<const T*>(nullptr));
     addWeighted(sum, samples_.firstWeight, first);
     addWeighted(sum, samples_.secondWeight, second);
   }
 
  private:
   [[nodiscard]] __device__ uint4* slotOf(std::int32_t row) const {
-    return slots_ + 2 * (static_cast<unsigned>(row) % depth) * kStripThreads;
+    return slots_ + 2 * (static_cast<unsigned>(row) % depth) * kUpsamplingThreads;
   }
   /// The next row.
   __device__ void request() {
     if (requested_ < end_) {
       uint4* const slot = slotOf(requested_);
       if (samples_.firstWeight != 0) copyCached(slot, first_ + offset_);
-      if (samples_.secondWeight != 0) copyCached(slot + kStripThreads, second_ + offset_);
+      if (samples_.secondWeight != 0) copyCached(slot + kUpsamplingThreads, second_ + offset_);
     }
     __pipeline_commit();
     ++requested_;
@@ -177,20 +177,17 @@ class ResultColumn<InPacks<T>> {
 };
 
 template <class Access, class Axes>
-__global__ void __launch_bounds__(kStripThreads, Access::lanes > 1 ? 8 : 1)
+__global__ void __launch_bounds__(kUpsamplingThreads, Access::lanes > 1 ? 8 : 1)
     upsample(UpsamplingArguments a, const __grid_constant__ Axes axes) {
   using Values = typename Access::Values;
-  const Work work(a);
+  const ColumnWork work(a, Access::lanes);
   if (!work.isAny) return;
   const ImageAxes own = axes.of(work.image);
-  const std::uint32_t x = a.packs.divide(work.piece);
-  const std::uint32_t pack = work.piece - x * a.packs.divisor();
-  const ElementPlace place{work.image, work.begin, static_cast<std::int32_t>(x),
-                           static_cast<std::int32_t>(pack * Access::lanes)};
+  const ElementPlace place{work.image, work.begin, work.x, work.channel};
   ResultColumn<Access> results(a.destination, place);
   // Of the rows of a crop the last one may be the first one.
   const std::int32_t lastRow = max(own.rows[work.begin].second, own.rows[work.end - 1].second);
-  PixelColumns<Access> columns(a, {own.source, 0, 0, place.channel}, own.columns[x], lastRow + 1);
+  PixelColumns<Access> columns(a, {own.source, 0, 0, place.channel}, own.columns[work.x], lastRow + 1);
   Values above{};
   Values below{};  // the latest row
   std::int32_t aboveRow = -1;
@@ -229,10 +226,9 @@ __global__ void __launch_bounds__(kStripThreads, Access::lanes > 1 ? 8 : 1)
 template <class Access, class Axes>
 void launchUpsample(mtl::Stream& stream, UpsamplingArguments a, const TensorShape& destination,
                     const Axes& axes) {
-  const std::int64_t packs = destination.channels / Access::lanes;
-  a.setGrid(destination, destination.width * packs, packs);
-  mtl::cuda::launch(stream, upsample<Access, Axes>, dim3(mtl::cuda::blocksFor(a.items, kStripThreads)),
-                    dim3(kStripThreads), PixelColumns<Access>::sharedBytes, a, axes);
+  a.setGrid(destination, Access::lanes);
+  mtl::cuda::launch(stream, upsample<Access, Axes>, dim3(mtl::cuda::blocksFor(a.items, kUpsamplingThreads)),
+                    dim3(kUpsamplingThreads), PixelColumns<Access>::sharedBytes, a, axes);
 }
 
 }  // namespace mps::detail::cuda

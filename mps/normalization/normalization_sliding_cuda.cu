@@ -1,5 +1,6 @@
-#include "mps/normalization/normalization_strips_cuda.cuh"
+#include "mps/normalization/normalization_sliding_cuda.cuh"
 
+#include <cfloat>
 #include <memory>
 #include <type_traits>
 
@@ -8,9 +9,10 @@
 namespace mps::detail {
 namespace {
 
-using cuda::Few;
-using cuda::kStripThreads;
-using cuda::StripArguments;
+namespace sliding = cuda::sliding_window;
+using sliding::Arguments;
+using sliding::Channels;
+using sliding::kThreads;
 
 std::int32_t narrow(std::int64_t number) {
   return static_cast<std::int32_t>(number);
@@ -18,9 +20,9 @@ std::int32_t narrow(std::int64_t number) {
 
 /// Four channels at once, or where tensors or addresses do not allow that, one.
 template <class T>
-class StripPlan final : public Plan {
+class SlidingPlan final : public Plan {
  public:
-  explicit StripPlan(const NormalizationProblem& problem)
+  explicit SlidingPlan(const NormalizationProblem& problem)
       : problem_(problem), windows_(problem.isGradient() ? problem.gradient : problem.destination) {}
 
   void run(mtl::Stream& stream, const Operands& operands) const override {
@@ -28,11 +30,17 @@ class StripPlan final : public Plan {
                             takesFour(problem_.gradient, operands.gradient) &&
                             takesFour(problem_.destination, operands.destination);
     if (std::max(problem_.x.kernelSize, problem_.y.kernelSize) > 5)
-      return takesFours ? runAs<Few<T, 4>, cuda::kWidestWindow>(stream, operands)
-                        : runAs<Few<T, 1>, cuda::kWidestWindow>(stream, operands);
-    return takesFours ? runAs<Few<T, 4>, 5>(stream, operands) : runAs<Few<T, 1>, 5>(stream, operands);
+      return takesFours ? runAs<Channels<T, 4>, sliding::kWidestWindow>(stream, operands)
+                        : runAs<Channels<T, 1>, sliding::kWidestWindow>(stream, operands);
+    return takesFours ? runAs<Channels<T, 4>, 5>(stream, operands)
+                      : runAs<Channels<T, 1>, 5>(stream, operands);
   }
 
+  [[nodiscard]] std::string describe() const override {
+    const bool takesFours = takesFour(problem_.source, nullptr) && takesFour(problem_.gradient, nullptr) &&
+                            takesFour(problem_.destination, nullptr);
+    return takesFours ? "four channels per thread, or one at unaligned addresses" : "one channel per thread";
+  }
   /// For the terms of all windows.
   [[nodiscard]] std::size_t scratchBytes() const override {
     const std::size_t planes = isContrast() ? 3 : 2;
@@ -52,8 +60,8 @@ class StripPlan final : public Plan {
   }
 
   /// Everything but grid and windows.
-  [[nodiscard]] StripArguments argumentsFor(const Operands& operands) const {
-    StripArguments a;
+  [[nodiscard]] Arguments argumentsFor(const Operands& operands) const {
+    Arguments a;
     a.kernelWidth = narrow(problem_.x.kernelSize);
     a.kernelHeight = narrow(problem_.y.kernelSize);
     a.accumulate = operands.accumulate;
@@ -73,20 +81,20 @@ class StripPlan final : public Plan {
     a.ofSum = 2 * problem_.alpha * problem_.beta / taps;
     a.ofMean = problem_.p0 / taps;
     a.rule = PowerRule(problem_.beta);
+    a.isNormal = problem_.alpha >= 0 && problem_.delta >= FLT_MIN;
     return a;
   }
 
   template <class Access, int most>
   void runAs(mtl::Stream& stream, const Operands& operands) const {
-    const auto start = [&](auto kernel, StripArguments& a, const TensorShape& shape) {
+    const auto start = [&](auto kernel, Arguments& a, const TensorShape& shape) {
       if (shape.elements() == 0) return;
       a.setGrid(shape, Access::lanes);
-      mtl::cuda::launch(stream, kernel, dim3(mtl::cuda::blocksFor(a.items, kStripThreads)),
-                        dim3(kStripThreads), 0, a);
+      mtl::cuda::launch(stream, kernel, dim3(mtl::cuda::blocksFor(a.items, kThreads)), dim3(kThreads), 0, a);
     };
     const WindowAxis& x = problem_.x;
     const WindowAxis& y = problem_.y;
-    StripArguments a = argumentsFor(operands);
+    Arguments a = argumentsFor(operands);
     a.firstX = narrow(x.firstTap(0));
     a.firstY = narrow(y.firstTap(0));
     a.seenWidth = narrow(x.sourceSize);
@@ -95,14 +103,14 @@ class StripPlan final : public Plan {
     a.centerY = narrow(y.offset);
     a.clamps = problem_.edgeMode == ImageEdgeMode::Clamp;
     if (!problem_.isGradient())
-      return start(isContrast() ? cuda::normalizeStrips<Access, true, false, most>
-                                : cuda::normalizeStrips<Access, false, false, most>,
+      return start(isContrast() ? sliding::normalizeWindows<Access, true, false, most>
+                                : sliding::normalizeWindows<Access, false, false, most>,
                    a, windows_);
-    start(isContrast() ? cuda::normalizeStrips<Access, true, true, most>
-                       : cuda::normalizeStrips<Access, false, true, most>,
+    start(isContrast() ? sliding::normalizeWindows<Access, true, true, most>
+                       : sliding::normalizeWindows<Access, false, true, most>,
           a, windows_);
 
-    StripArguments gathered = argumentsFor(operands);
+    Arguments gathered = argumentsFor(operands);
     gathered.centerX = narrow(problem_.destinationOriginX);
     gathered.centerY = narrow(problem_.destinationOriginY);
     gathered.sourceWidth = narrow(x.sourceSize);
@@ -111,7 +119,8 @@ class StripPlan final : public Plan {
     gathered.seenHeight = narrow(y.destinationSize);
     gathered.firstX = narrow(problem_.destinationOriginX - x.offset - (x.kernelSize - 1) / 2);
     gathered.firstY = narrow(problem_.destinationOriginY - y.offset - (y.kernelSize - 1) / 2);
-    start(isContrast() ? cuda::gatherStrips<Access, true, most> : cuda::gatherStrips<Access, false, most>,
+    start(isContrast() ? sliding::gatherGradient<Access, true, most>
+                       : sliding::gatherGradient<Access, false, most>,
           gathered, problem_.destination);
   }
 
@@ -121,26 +130,26 @@ class StripPlan final : public Plan {
 
 }  // namespace
 
-Preparation prepareNormalizationStripsCuda(const NormalizationProblem& problem) {
+Preparation prepareNormalizationSlidingCuda(const NormalizationProblem& problem) {
   using Format = ImageFeatureChannelFormat;
   constexpr std::int64_t most = std::int64_t{1} << 29;
   const TensorShape* const gradient = problem.isGradient() ? &problem.gradient : nullptr;
   if (problem.kind == NormalizationKind::CrossChannel) return Refusal{"windows of channels"};
   if (problem.isGradient() && problem.edgeMode == ImageEdgeMode::Clamp)
     return Refusal{"a gradient of pixels that stand for those beyond the edge"};
-  if (std::max(problem.x.kernelSize, problem.y.kernelSize) > cuda::kWidestWindow)
+  if (std::max(problem.x.kernelSize, problem.y.kernelSize) > sliding::kWidestWindow)
     return Refusal{"windows of more than seven pixels by seven"};
   for (const std::int64_t number :
        {problem.x.offset, problem.y.offset, problem.destinationOriginX, problem.destinationOriginY})
     if (number < -most || number > most) return Refusal{"an offset of about 2^29 pixels"};
   for (const TensorShape* shape : {&problem.source, &problem.destination, gradient})
-    if (shape != nullptr && (!cuda::ElementGrid::fits(*shape) || !StripArguments::fits(*shape) ||
+    if (shape != nullptr && (!cuda::ElementGrid::fits(*shape) || !Arguments::fits(*shape) ||
                              std::max(shape->width, shape->height) > most ||
                              shape->width * std::max(shape->pixelStride, shape->channels) > 0x7FFFFFFF))
       return Refusal{cuda::ElementGrid::kTooLarge};
   const Format format = cuda::commonFormat({&problem.source, &problem.destination, gradient});
-  if (format == Format::Float32) return std::make_shared<const StripPlan<float>>(problem);
-  if (format == Format::Float16) return std::make_shared<const StripPlan<Float16>>(problem);
+  if (format == Format::Float32) return std::make_shared<const SlidingPlan<float>>(problem);
+  if (format == Format::Float16) return std::make_shared<const SlidingPlan<Float16>>(problem);
   return Refusal{"not all float32 and not all float16"};
 }
 
