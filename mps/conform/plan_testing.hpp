@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <cstdint>
 #include <functional>
@@ -45,8 +47,12 @@ struct Entry {
   std::shared_ptr<mtl::Device> device = testDevice();
   [[nodiscard]] bool isCpu() const { return device->kind() == mtl::DeviceKind::CPU; }
   [[nodiscard]] std::string name() const {
-    return (isCpu() ? "" : "cuda_") + std::string(implementation) +
-           (target == 0 ? "" : std::string("_") + hwy::TargetName(target));
+    std::string text = (isCpu() ? "" : "cuda_") + std::string(implementation) +
+                       (target == 0 ? "" : std::string("_") + hwy::TargetName(target));
+    // GoogleTest's names have letters, digits and underscores alone.
+    std::replace_if(
+        text.begin(), text.end(), [](unsigned char c) { return std::isalnum(c) == 0; }, '_');
+    return text;
   }
 };
 inline void PrintTo(const Entry& entry, std::ostream* stream) {
