@@ -111,7 +111,7 @@ unmetal_family(matrix
   HEADERS matrix_copy.hpp matrix_fully_connected.hpp matrix_image_copy.hpp matrix_random.hpp matrix_sum.hpp
   SOURCES matrix_copy.cpp matrix_copy_coding.cpp matrix_copy_cpu.cpp matrix_fully_connected.cpp matrix_image_copy.cpp
           matrix_image_copy_cpu.cpp matrix_product.cpp matrix_random.cpp matrix_random_cpu.cpp matrix_random_rule.cpp
-          matrix_sum.cpp matrix_term_cpu.cpp matrix_vector_cpu.cpp
+          matrix_sum.cpp matrix_term_cpu.cpp
   CUDA matrix_copy_cuda.cu matrix_cublaslt_cuda.cpp matrix_cuda.cu matrix_image_copy_cuda.cu matrix_random_cuda.cu
        matrix_term_cuda.cu
   CONFORM matrix_layers_conform.cpp matrix_layers_reference.cpp matrix_random_reference.cpp

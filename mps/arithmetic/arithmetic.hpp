@@ -12,7 +12,7 @@
 #include "mps/core/cnn_gradient_kernel.hpp"
 #include "mps/core/gradient_state.hpp"
 
-/// Arithmetic of two images, element by element (MPSCNNMath.h; spec/02 section 5).
+/// Arithmetic of two images, element by element (MPSCNNMath.h).
 namespace mps {
 
 namespace detail {
@@ -199,7 +199,7 @@ class CNNMultiply : public CNNArithmetic {
   [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
 };
 
-/// (primaryScale x) / (secondaryScale y) + bias (MPSCNNDivide). With a state, x or the derivative is kept for the
+/// (primaryScale x) / (secondaryScale y) + bias (MPSCNNDivide). With a state, x is kept for the
 /// gradient of y: 2 bytes for each element of the result where x is float16, else 4.
 class CNNDivide : public CNNArithmetic {
  public:
@@ -409,7 +409,7 @@ class CNNMultiplyGradient : public CNNArithmeticGradient {
   [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
 };
 
-/// Gradient of CNNDivide, an extension (spec/00 D6). sourceImage is the divisor y; for y a state is needed.
+/// Gradient of CNNDivide, an extension (docs/decisions.md, D6). sourceImage is the divisor y; for y a state is needed.
 ///
 ///     auto divide = mps::CNNDivide::create(device);
 ///     std::shared_ptr<mps::State> state;

@@ -50,8 +50,7 @@ void benchFormat(Bench& bench, const ArithmeticBench& kernels, ImageFeatureChann
       keyOfX, {.bytes = images * (2 * imageBytes + (kernels.readsSourceImage ? otherBytes : 0))},
       [&](const auto& buffer) { kernels.gradientOfX->encodeBatch(buffer, gradients, forX, states, ofX); });
   const ImageBatch& forY = multiplies ? x : y;
-  // Beside x in float16, which is kept, y is read, beside derivatives in float32 it is not.
-  const double keptBytes = imageBytes + (format == ImageFeatureChannelFormat::Float16 ? otherBytes : 0);
+  const double keptBytes = imageBytes + otherBytes;  // of x, which is kept, and of y
   const double forYBytes = !kernels.readsSourceImage ? 0 : multiplies ? imageBytes : keptBytes;
   bench.kernel(keyOfY, {.bytes = images * (imageBytes + otherBytes + forYBytes)}, [&](const auto& buffer) {
     kernels.gradientOfY->encodeBatch(buffer, gradients, forY, states, ofY);

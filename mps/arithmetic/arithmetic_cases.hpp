@@ -1,6 +1,5 @@
 #pragma once
 
-#include <bit>
 #include <cfloat>
 #include <cstdint>
 #include <span>
@@ -72,15 +71,7 @@ struct ArithmeticTensors {
   }
 };
 
-/// Makes quotients of some of the derivatives that a division has kept.
-inline void markQuotients(const ArithmeticProblem& problem, std::span<double> kept) {
-  if (problem.keepsDividend()) return;
-  for (std::size_t i = 3; i < kept.size(); i += 7)
-    if (kept[i] != 0)
-      kept[i] = std::bit_cast<float>(std::bit_cast<std::uint32_t>(static_cast<float>(kept[i])) | 1U);
-}
-
-/// The numbers of a case. All are small integers, or halves that no result can be equal to; divisors are multiplied
+/// The numbers of a case. All are small integers, or odd multiples of 0.5 that no result can be equal to; divisors are multiplied
 /// by powers of two.
 struct ArithmeticNumbers {
   float primaryScale = 1;

@@ -38,7 +38,7 @@ ReferenceTensor referenceOf(const TensorShape& shape, std::vector<double> values
 /// The saved fields of a call: mask and what a division keeps in one piece of memory.
 class SavedFields {
  public:
-  SavedFields(ConformRun& run, const ArithmeticProblem& problem, Tier tier)
+  SavedFields(ConformRun& run, const ArithmeticProblem& problem)
       : problem_(problem),
         memory_(run.device(),
                 std::max(end(problem.mask, problem.maskOffset), end(problem.kept, problem.keptOffset))) {
@@ -50,7 +50,6 @@ class SavedFields {
       writeTensor(problem.mask, at(problem.maskOffset), values(problem.mask, RandomKind::ZeroOrOne));
     if (problem.hasKept()) {
       std::vector<double> kept = values(problem.kept, RandomKind::SmallIntegers);
-      if (tier == Tier::Bounded) markQuotients(problem, kept);
       writeTensor(problem.kept, at(problem.keptOffset), kept);
     }
     memory_.didModify();
@@ -82,8 +81,8 @@ void multiply(std::vector<double>& values, double factor) {
 /// Values in place of the usual ones.
 enum class Special : std::uint8_t {
   None,
-  HugeDivisors,  ///< of float32 whose reciprocals are subnormal, with quotients that are not, though derivatives are
-  NotFinite,  ///< zeros, infinities and NaN against each other
+  HugeDivisors,  ///< of float32 whose reciprocals are subnormal, with quotients that are not
+  NotFinite,     ///< zeros, infinities and NaN against each other
 };
 
 /// Puts the values one after the other into the first elements, round and round.
@@ -114,7 +113,7 @@ void runPlan(ConformRun& run, const ArithmeticImplementation& implementation,
   TestTensor y = run.source(problem.secondary, divisors, 3 * step);
   TestTensor g = run.source(problem.gradient, operandValues(run, problem.gradient, tier, false), 2 * step);
   TestTensor destination = run.destination(problem.destination, step);
-  SavedFields saved(run, problem, tier);
+  SavedFields saved(run, problem);
   const Operands operands{.source = x.address(),
                           .secondary = y.address(),
                           .gradient = g.address(),

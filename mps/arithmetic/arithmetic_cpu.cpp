@@ -197,7 +197,6 @@ class GradientPlan : public Plan {
     TileBuffer<Element> secondary;
     alignas(64) float mask[Tiling::capacity];
     TileBuffer<Element> dividend;
-    alignas(64) float derivative[Tiling::capacity];
   };
 
   /// @param isWhole a secondary operand that is the same pixel everywhere is repeated over the whole tile
@@ -218,10 +217,8 @@ class GradientPlan : public Plan {
     if (problem_.hasMask())
       run.mask = loadTile(problem_.mask, operands.saved + problem_.maskOffset, tile, buffers.mask);
     const std::byte* const kept = operands.saved + problem_.keptOffset;
-    if (problem_.hasKept() && problem_.keepsDividend())
+    if (problem_.hasKept())
       run.dividend = loadOperand(problem_.kept, kept, tile, channels, buffers.dividend.elements);
-    else if (problem_.hasKept())
-      run.derivative = loadTile(problem_.kept, kept, tile, buffers.derivative);
     return run;
   }
 
@@ -457,7 +454,7 @@ std::string ArithmeticProblem::describe() const {
   }
   if (hasReLU) text += ", ReLU";
   if (hasMask()) text += ", mask";
-  if (hasKept()) text += keepsDividend() ? ", dividend" : ", derivative";
+  if (hasKept()) text += ", dividend";
   return text + " -> " + destination.describe();
 }
 

@@ -67,8 +67,8 @@ class ArithmeticShapes {
     return views;
   }
 
-  /// The format that all tensors have and take packs of, or None. Without the destination of a sum.
-  [[nodiscard]] ImageFeatureChannelFormat packFormat(const Operands& operands) const {
+  /// The format that all tensors have and take vectors of, or None. Without the destination of a sum.
+  [[nodiscard]] ImageFeatureChannelFormat vectorFormat(const Operands& operands) const {
     using Format = ImageFeatureChannelFormat;
     const TensorShape& result = problem_.result();
     const bool sums = sumsAnything(problem_);
@@ -77,13 +77,13 @@ class ArithmeticShapes {
                             sums ? nullptr : &problem_.destination});
     if (format != Format::Float32 && format != Format::Float16) return Format::None;
     const auto* const firstAddress = problem_.isForward() ? operands.source : operands.gradient;
-    const bool takesPacks =
+    const bool takesVectors =
         cuda::takesPacks(first(), firstAddress, result.channels) &&
         (!problem_.needsSecondary() ||
          cuda::takesPacks(problem_.secondary, operands.secondary, result.channels)) &&
         (sums || cuda::takesPacks(problem_.destination, operands.destination, result.channels)) &&
-        takesSavedPacks(operands.saved, static_cast<std::int64_t>(16 / bytesPerChannel(format)));
-    return takesPacks ? format : Format::None;
+        takesSavedVectors(operands.saved, static_cast<std::int64_t>(16 / bytesPerChannel(format)));
+    return takesVectors ? format : Format::None;
   }
 
  private:
@@ -105,7 +105,7 @@ class ArithmeticShapes {
     return true;
   }
 
-  [[nodiscard]] bool takesSavedPacks(const std::byte* saved, std::int64_t lanes) const {
+  [[nodiscard]] bool takesSavedVectors(const std::byte* saved, std::int64_t lanes) const {
     const auto takes = [&](const TensorShape& shape, std::int64_t offset, std::int64_t bytes) {
       return reinterpret_cast<std::intptr_t>(saved + offset) % bytes == 0 && shape.channels % lanes == 0 &&
              shape.pixelStride % lanes == 0 && shape.rowStride % lanes == 0 && shape.imageStride % lanes == 0;
@@ -165,10 +165,8 @@ void withInputs(const ArithmeticProblem& problem, Body body) {
 }
 
 /// Calls body(number of inputs, function) with the shortest of the functions that give the gradient.
-/// @param secondary z
 template <class Access, class Body>
-void withGradient(const ArithmeticProblem& problem, const cuda::ArithmeticGradient& function,
-                  const cuda::SourceView& secondary, Body body) {
+void withGradient(const ArithmeticProblem& problem, const cuda::ArithmeticGradient& function, Body body) {
   using cuda::PlainKind;
   if constexpr (Access::lanes > 1)
     if (function.isPlain()) {
@@ -178,15 +176,6 @@ void withGradient(const ArithmeticProblem& problem, const cuda::ArithmeticGradie
         return body(TwoInputs(), cuda::PlainGradient<PlainKind::Divide>{function.a, function.b});
       return body(TwoInputs(), cuda::PlainGradient<PlainKind::Multiply>{function.a, function.b});
     }
-  if constexpr (Access::lanes == cuda::kLanes<float>) {
-    const cuda::DerivativeGradient derivatives(function, secondary);
-    if (function.readsKeptAlone() && !function.saved.keepsDividend() && derivatives.isSafe())
-      return body(OneInput(), derivatives);
-  }
-  if constexpr (Access::lanes == cuda::kLanes<Float16>)
-    if (function.readsKeptAlone() && function.saved.keepsDividend() && function.hasSmallDivisors() &&
-        function.hasFiniteScales())
-      return body(TwoInputs(), cuda::DividendGradient{function.a, function.b, function.saved.kept});
   withInputs(problem, [&](auto inputs) { body(inputs, function); });
 }
 
@@ -206,7 +195,7 @@ class ElementPlan final : public Plan {
   void run(mtl::Stream& stream, const Operands& operands) const override {
     const ArithmeticProblem& problem = shapes_.problem();
     if (problem.destination.elements() == 0) return;
-    const ImageFeatureChannelFormat format = shapes_.packFormat(operands);
+    const ImageFeatureChannelFormat format = shapes_.vectorFormat(operands);
     cuda::withAccess(format, true, [&](auto access) {
       using Access = decltype(access);
       const SavedViews saved = shapes_.savedViews(operands.saved);
@@ -217,10 +206,7 @@ class ElementPlan final : public Plan {
         arguments.accumulate = operands.accumulate;
         cuda::launchMap<Access>(stream, arguments, problem.destination, function, shapes_.pixelsOfImage());
       };
-      if (!problem.isForward())
-        return withGradient<Access>(problem, {problem, saved},
-                                    {problem.secondary, operands.secondary, problem.gradient.channels},
-                                    start);
+      if (!problem.isForward()) return withGradient<Access>(problem, {problem, saved}, start);
       withForward<Access>({problem, saved}, [&](const auto& function) { start(TwoInputs(), function); });
     });
   }
@@ -256,7 +242,7 @@ class SumPlan final : public Plan {
       if (sum_.sumsChannels)
         chunkCount = start<cuda::OneByOne>(stream, operands);
       else
-        cuda::withAccess(shapes_.packFormat(operands), true,
+        cuda::withAccess(shapes_.vectorFormat(operands), true,
                          [&](auto access) { chunkCount = start<decltype(access)>(stream, operands); });
     }
     const ElementGrid grid(destination, 1, 1);
@@ -291,18 +277,11 @@ class SumPlan final : public Plan {
                           grid.block, 0, argumentsOf(inputs), function);
       });
     else
-      withGradient<Access>(
-          problem, function, {problem.secondary, operands.secondary, problem.gradient.channels},
-          [&](auto inputs, const auto& known) {
-            using Function = std::remove_cvref_t<decltype(known)>;
-            if constexpr (std::is_same_v<Function, cuda::DividendGradient>)
-              mtl::cuda::launch(stream, cuda::sumDividends<Access>, grid.grid, grid.block, 0,
-                                argumentsOf(inputs),
-                                cuda::SourceView(problem.kept, operands.saved + problem.keptOffset), known);
-            else
-              mtl::cuda::launch(stream, cuda::sumPixels<Access, inputs(), Function>, grid.grid, grid.block, 0,
-                                argumentsOf(inputs), known);
-          });
+      withGradient<Access>(problem, function, [&](auto inputs, const auto& known) {
+        using Function = std::remove_cvref_t<decltype(known)>;
+        mtl::cuda::launch(stream, cuda::sumPixels<Access, inputs(), Function>, grid.grid, grid.block, 0,
+                          argumentsOf(inputs), known);
+      });
     return grid.grid.y;
   }
 
@@ -319,7 +298,7 @@ Preparation prepareElements(const ArithmeticProblem& problem) {
   return std::make_shared<const SumPlan>(problem);
 }
 
-constexpr Implementation<ArithmeticProblem> implementations[] = {{"elements", prepareElements}};
+constexpr Implementation<ArithmeticProblem> implementations[] = {{"element-wise", prepareElements}};
 
 }  // namespace
 

@@ -9,7 +9,7 @@
 #include "mps/core/neuron_cuda.cuh"
 #include "mps/core/special_functions_cuda.cuh"
 
-/// The formulas of ArithmeticProblem, for packs of elements. Values holds a pack.
+/// The formulas of ArithmeticProblem, for vectors of elements. Values holds a vector.
 namespace mps::detail::cuda {
 
 template <class Values>
@@ -65,7 +65,7 @@ __device__ void loadFloats(Values& values, const float* from) {
   }
 }
 
-/// Quotients, but for the rarest to the bits of a division: that is left to packs with infinities, NaN, zeros or
+/// Quotients, but for the rarest to the bits of a division: that is left to vectors with infinities, NaN, zeros or
 /// huge numbers in the divisor.
 /// @tparam areSmall no divisor is huge but finite: quotients show the others
 template <bool areSmall, class Values>
@@ -89,32 +89,18 @@ __device__ Values divide(const Values& dividend, const Values& divisor) {
   return quotient;
 }
 
-/// What a division keeps of x / y in float32.
-__device__ inline float derivativeOrQuotient(float quotient, float derivative) {
-  const std::uint32_t bits = __float_as_uint(derivative);
-  const float size = fabsf(derivative);
-  // One bit less, rounded to even.
-  if (size >= FLT_MIN && size < 0x1p127F) return __uint_as_float((bits + (bits & bits >> 1U & 1U)) & ~1U);
-  const float quotientSize = fabsf(quotient);
-  return __uint_as_float(quotientSize > 0 && quotientSize <= FLT_MAX ? __float_as_uint(quotient) | 1U
-                                                                     : bits & ~1U);
-}
-__device__ inline bool isQuotient(float kept) {
-  return (__float_as_uint(kept) & 1U) != 0;
-}
-
-/// Mask and what a division keeps; null where there are none.
+/// Mask and the x that a division keeps; null where there are none.
 struct SavedViews {
   ResultView mask;
   ResultView kept;
 
-  [[nodiscard]] __host__ __device__ bool keepsDividend() const {
+  [[nodiscard]] __host__ __device__ bool keepsHalf() const {
     return kept.format == ImageFeatureChannelFormat::Float16;
   }
   template <class Values>
   __device__ void storeKept(const Values& values, const ElementPlace& place) const {
     const std::int64_t offset = kept.offset(place);
-    if (!keepsDividend()) return storeFloats(values, reinterpret_cast<float*>(kept.memory) + offset);
+    if (!keepsHalf()) return storeFloats(values, reinterpret_cast<float*>(kept.memory) + offset);
     auto* const to = reinterpret_cast<Float16*>(kept.memory) + offset;
     if constexpr (kLanesOf<Values> == kLanes<Float16>)
       storeLanes(values, to);
@@ -125,7 +111,7 @@ struct SavedViews {
   [[nodiscard]] __device__ Values loadKept(const ElementPlace& place) const {
     const std::int64_t offset = kept.offset(place);
     Values values;
-    if (!keepsDividend()) {
+    if (!keepsHalf()) {
       loadFloats(values, reinterpret_cast<const float*>(kept.memory) + offset);
       return values;
     }
@@ -209,7 +195,7 @@ struct ArithmeticForward {
         result = divide<false>(x, y);
         break;
     }
-    if (saved.kept.memory != nullptr) keep(place, in, hasScales ? divide<false>(in[0], in[1]) : result);
+    if (saved.kept.memory != nullptr) saved.storeKept(in[0], place);
     for (float& r : result.values) r += bias;
     if (saved.mask.memory != nullptr) {
       unsigned inside[lanes];
@@ -224,15 +210,6 @@ struct ArithmeticForward {
   }
 
  private:
-  template <class Values>
-  __device__ void keep(const ElementPlace& place, const Values (&in)[2], const Values& quotients) const {
-    if (saved.keepsDividend()) return saved.storeKept(in[0], place);
-    Values kept = divide<false>(quotients, in[1]);
-#pragma unroll
-    for (int i = 0; i < kLanesOf<Values>; ++i)
-      kept.values[i] = derivativeOrQuotient(quotients.values[i], -kept.values[i]);
-    saved.storeKept(kept, place);
-  }
   /// Whether a comparison does.
   __device__ bool holds(float x, float y) const {
     switch (operation) {
@@ -303,12 +280,7 @@ struct ArithmeticGradient {
   [[nodiscard]] bool isPlain() const {
     return !ofDivisor && saved.mask.memory == nullptr && hasSmallDivisors();
   }
-  /// Whether DerivativeGradient, or DividendGradient, gives the same.
-  [[nodiscard]] bool readsKeptAlone() const { return ofDivisor && saved.mask.memory == nullptr; }
   [[nodiscard]] bool hasSmallDivisors() const { return !divides || std::abs(b) < 0x1p100F; }
-  /// Whether scales alone make nothing infinite, nor NaN.
-  [[nodiscard]] bool hasFiniteScales() const { return std::isfinite(a) && b != 0; }
-
   template <class Values, int inputs>
   __device__ void operator()(const ElementPlace& place, const Values (&in)[inputs], Values& result) const {
     finish(place, in, keptAt<Values>(place), result);
@@ -348,100 +320,10 @@ struct ArithmeticGradient {
   /// @param g times a
   template <class Values>
   __device__ Values ofDivisorFrom(const Values& g, const Values& z, const Values& kept) const {
-    const Values quotients = saved.keepsDividend() ? divide<false>(kept, z) : kept;
+    const Values quotients = divide<false>(kept, z);
     Values result = divide<false>(g, scaled(z));
-    for (int i = 0; i < kLanesOf<Values>; ++i) {
-      if (saved.keepsDividend() || isQuotient(kept.values[i]))
-        result.values[i] = -(result.values[i] * quotients.values[i]);
-      else
-        result.values[i] = g.values[i] / b * kept.values[i];
-    }
-    return result;
-  }
-};
-
-/// ArithmeticGradient of a divisor from derivatives, where there is no mask. Divisors are read where quotients were kept.
-struct DerivativeGradient {
-  static constexpr bool readsKept(int /*inputs*/) { return true; }
-  float a, b;
-  float factor;  ///< a / b
-  SourceView divisor;
-  ResultView kept;
-
-  DerivativeGradient(const ArithmeticGradient& from, const SourceView& divisorView)
-      : a(from.a), b(from.b), factor(from.a / from.b), divisor(divisorView), kept(from.saved.kept) {}
-  /// Whether the factor is as exact as its parts.
-  [[nodiscard]] bool isSafe() const {
-    const float size = std::abs(factor);
-    return size > 0x1p-60F && size < 0x1p60F;
-  }
-
-  template <class Values>
-  __device__ void operator()(const ElementPlace& place, const Values (&in)[1], Values& result) const {
-    finish(place, in, keptAt<Values>(place), result);
-  }
-  template <class Values>
-  __device__ Values keptAt(const ElementPlace& place) const {
-    Values values;
-    loadFloats(values, reinterpret_cast<const float*>(kept.memory) + kept.offset(place));
-    return values;
-  }
-  template <class Values>
-  __device__ void finish(const ElementPlace& place, const Values (&in)[1], const Values& values,
-                         Values& result) const {
-    bool hasQuotient = false;
-#pragma unroll
-    for (int i = 0; i < kLanesOf<Values>; ++i) {
-      hasQuotient = hasQuotient | isQuotient(values.values[i]);
-      result.values[i] = factor * in[0].values[i] * values.values[i];
-    }
-    if (!hasQuotient) return;
-    const Values z = InPacks<float>::load(divisor, place);
-    for (int i = 0; i < kLanesOf<Values>; ++i)
-      if (isQuotient(values.values[i]))
-        result.values[i] = -(a * in[0].values[i] / (b * z.values[i]) * values.values[i]);
-  }
-};
-
-/// ArithmeticGradient of a divisor from dividends in float16, where all is float16 and there is no mask.
-struct DividendGradient {
-  static constexpr bool readsKept(int /*inputs*/) { return true; }
-  float a, b;
-  ResultView kept;
-
-  template <class Values>
-  __device__ void operator()(const ElementPlace& place, const Values (&in)[2], Values& result) const {
-    finish(place, in, keptAt<Values>(place), result);
-  }
-  template <class Values>
-  __device__ Values keptAt(const ElementPlace& place) const {
-    return loadLanes(reinterpret_cast<const Float16*>(kept.memory) + kept.offset(place));
-  }
-  template <class Values>
-  __device__ void finish(const ElementPlace& /*place*/, const Values (&in)[2], const Values& dividends,
-                         Values& result) const {
-    Values by;
-#pragma unroll
-    for (int i = 0; i < kLanesOf<Values>; ++i) {
-      result.values[i] = a * in[0].values[i];
-      by.values[i] = b * in[1].values[i];
-    }
-    result = divide<true>(result, by);
-    const Values quotients = divide<true>(dividends, in[1]);
-#pragma unroll
     for (int i = 0; i < kLanesOf<Values>; ++i) result.values[i] = -(result.values[i] * quotients.values[i]);
-  }
-};
-
-/// Gradient times dividend.
-struct DividendProduct {
-  static constexpr bool readsKept(int /*inputs*/) { return false; }
-
-  template <class Values>
-  __device__ void finish(const ElementPlace& /*place*/, const Values (&in)[2], const Values& /*kept*/,
-                         Values& result) const {
-#pragma unroll
-    for (int i = 0; i < kLanesOf<Values>; ++i) result.values[i] = in[0].values[i] * in[1].values[i];
+    return result;
   }
 };
 

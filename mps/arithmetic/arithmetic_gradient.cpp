@@ -220,8 +220,7 @@ detail::PreparedCall CNNArithmeticGradient::prepareAxes(ArithmeticGradientAxes& 
 
   const bool needsKept = operation_ == ArithmeticOperation::Divide && isSecondarySourceFilter_;
   if (needsKept && axes.record == nullptr)
-    throw Error(describe(), "gradientState", "none",
-                "the state of the forward pass, which holds the derivative of x / y");
+    throw Error(describe(), "gradientState", "none", "the state of the forward pass, which holds x");
   if (axes.isEmpty()) return prepareZeros(*device(), axes.destination);
   detail::PreparedCall prepared;
   if (axes.record != nullptr && (axes.record->hasMask || needsKept)) {

@@ -11,7 +11,7 @@
 #include "mps/arithmetic/compare.hpp"
 #include "mps/core/node.hpp"
 
-/// Graph nodes of the arithmetic kernels (spec/04 sections 7.5 and 8.2).
+/// Graph nodes of the arithmetic kernels.
 namespace mps {
 
 class CNNArithmetic;
@@ -173,7 +173,7 @@ class NNComparisonNode : public NNBinaryArithmeticNode {
   NNComparisonType comparisonType_ = NNComparisonType::Equal;
 };
 
-/// Base of the gradient nodes (MPSNNArithmeticGradientNode; spec/04 section 8.2). Properties as of
+/// Base of the gradient nodes (MPSNNArithmeticGradientNode). Properties as of
 /// CNNArithmeticGradient, whose table says which image sourceImage is. The nodes that a forward node makes
 /// have the scales that give its exact gradient.
 class NNArithmeticGradientNode : public NNGradientFilterNode {
@@ -273,7 +273,7 @@ class NNMultiplicationGradientNode : public NNArithmeticGradientNode {
   using NNArithmeticGradientNode::NNArithmeticGradientNode;
 };
 
-/// Stands for CNNDivideGradient. An extension (spec/00 D6).
+/// Stands for CNNDivideGradient. An extension (docs/decisions.md, D6).
 class NNDivisionGradientNode : public NNArithmeticGradientNode {
  public:
   static std::shared_ptr<NNDivisionGradientNode> create(std::shared_ptr<NNImageNode> sourceGradient,

@@ -38,7 +38,7 @@ enum class ArithmeticDirection : std::uint8_t {
   SecondaryGradient,  ///< with respect to y
 };
 
-/// All numbers of one call (spec/02 sections 5.1 to 5.3). a is primaryScale, b is secondaryScale.
+/// All numbers of one call. a is primaryScale, b is secondaryScale.
 ///
 /// | operation | forward r | gradient of x | gradient of y |
 /// |---|---|---|---|
@@ -47,7 +47,7 @@ enum class ArithmeticDirection : std::uint8_t {
 /// | Multiply | (a x)(b y) + bias | (a g)(b z), z = y | (a g)(b z), z = x |
 /// | Divide | (a x) / (b y) + bias | (a g) / (b z), z = y | -(a g / b) x / y^2, z = y |
 ///
-/// Comparisons, section 5.4, are forward only and use neither scales, bias nor limits: r is 1 where |x - y| <= threshold
+/// Comparisons are forward only and use neither scales, bias nor limits: r is 1 where |x - y| <= threshold
 /// (Equal), where not (NotEqual), x < y, x <= y, x > y, x >= y; else 0.
 ///
 /// Forward stores r cut to minimumValue ... maximumValue; NaN stays. A limit of -FLT_MAX and FLT_MAX means none
@@ -65,16 +65,14 @@ enum class ArithmeticDirection : std::uint8_t {
 /// | secondary | y | z; Multiply and Divide only |
 /// | gradient | | g |
 /// | destination | result | gradient of the operand |
-/// | saved | mask and what is kept, written | mask and what is kept, read |
+/// | saved | mask and x, written | mask and x, read |
 ///
 /// The mask is 1 (stored as unorm8) where minimumValue < r < maximumValue, of limits that mean none any r, else 0; a
 /// gradient takes the value 0 where it is 0.
 ///
-/// A division keeps one tensor for the gradient of y, of float16 or float32. In float16 it is x, exactly. In float32 it is
-/// -x / y^2, so that the gradient need not read y, with a lowest bit of 0. Where that is beyond the normal numbers although
-/// x / y is not, it is x / y, with a lowest bit of 1: the gradient divides by y then.
+/// A division keeps x for the gradient of y, in float16 where x is float16, else in float32.
 ///
-/// Mask and what is kept have the size of the result or no images: then there is
+/// Mask and what is kept of x have the size of the result or no images: then there is
 /// none. The destination of Forward, and of a gradient that sums nothing, may be the memory of an input that
 /// is not repeated, if format and strides are the same. No parameters, no scalars. A gradient can accumulate
 /// into a float32 destination.
@@ -112,8 +110,6 @@ struct ArithmeticProblem {
   [[nodiscard]] bool isForward() const { return direction == ArithmeticDirection::Forward; }
   [[nodiscard]] bool hasMask() const { return mask.images > 0; }
   [[nodiscard]] bool hasKept() const { return kept.images > 0; }
-  /// Whether it is x.
-  [[nodiscard]] bool keepsDividend() const { return kept.format == ImageFeatureChannelFormat::Float16; }
   /// Whether a gradient reads z.
   [[nodiscard]] bool needsSecondary() const {
     return isForward() || operation == ArithmeticOperation::Multiply ||

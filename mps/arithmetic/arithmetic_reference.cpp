@@ -1,6 +1,5 @@
 #include "mps/arithmetic/arithmetic_reference.hpp"
 
-#include <bit>
 #include <cfloat>
 #include <cmath>
 #include <cstdint>
@@ -30,7 +29,6 @@ ReferenceTensor emptyTensor(const TensorShape& shape) {
   return tensor;
 }
 
-/// Section 5.4.
 bool holds(const ArithmeticProblem& problem, double x, double y) {
   const bool isNear = std::abs(x - y) <= static_cast<double>(problem.threshold);
   switch (problem.operation) {
@@ -49,20 +47,6 @@ bool holds(const ArithmeticProblem& problem, double x, double y) {
   }
 }
 
-/// What a division keeps, without the bit that says what it is.
-double keptValue(const ArithmeticProblem& problem, double x, double y) {
-  if (problem.keepsDividend()) return x;
-  const double quotient = x / y;
-  const double derivative = -quotient / y;
-  const bool isNormal = std::abs(derivative) >= 0x1p-126 && std::abs(derivative) < 0x1p127;
-  const bool takesQuotient = !isNormal && quotient != 0 && std::abs(quotient) <= static_cast<double>(FLT_MAX);
-  return takesQuotient ? quotient : derivative;
-}
-
-bool hasLowestBit(double value) {
-  return (std::bit_cast<std::uint32_t>(static_cast<float>(value)) & 1U) != 0;
-}
-
 }  // namespace
 
 ReferenceTensor arithmeticDerivative(const ArithmeticProblem& problem, const std::vector<double>& kept,
@@ -71,9 +55,7 @@ ReferenceTensor arithmeticDerivative(const ArithmeticProblem& problem, const std
   forEachElement(problem.kept, [&](std::int64_t n, std::int64_t row, std::int64_t column, std::int64_t c) {
     const std::size_t i = derivative.index(n, row, column, c);
     const double y = z.values[operandIndex(z, n, row, column, c)];
-    derivative.values[i] = problem.keepsDividend() ? -kept[i] / y / y
-                           : hasLowestBit(kept[i]) ? -kept[i] / y
-                                                   : kept[i];
+    derivative.values[i] = -kept[i] / y / y;
   });
   return derivative;
 }
@@ -124,7 +106,7 @@ ArithmeticReference arithmeticForwardReference(const ArithmeticProblem& problem,
                    const bool isInside = (noMinimum || minimum < r) && (noMaximum || r < maximum);
                    reference.mask.values[i] = isInside ? 1 : 0;
                    reference.derivative.values[i] = -xValue / yValue / yValue;
-                   reference.kept.values[i] = keptValue(problem, xValue, yValue);
+                   reference.kept.values[i] = xValue;
                    reference.kept.magnitude[i] = std::abs(reference.kept.values[i]);
                    if (!noMaximum && r > maximum) r = maximum;
                    if (!noMinimum && r < minimum) r = minimum;
@@ -133,8 +115,6 @@ ArithmeticReference arithmeticForwardReference(const ArithmeticProblem& problem,
                    reference.result.magnitude[i] = magnitude;
                  });
   reference.result.roundings = 4;
-  // The quotient, the derivative, and the bit that says which one it is.
-  reference.kept.roundings = problem.keepsDividend() ? 0 : 3;
   return reference;
 }
 

@@ -5,7 +5,7 @@
 #include "mps/arithmetic/arithmetic_problem.hpp"
 #include "mps/core/reference_tensor.hpp"
 
-/// The float64 reference of the arithmetic kernels (spec/02 sections 5.1 to 5.3). Of the problem the numbers
+/// The float64 reference of the arithmetic kernels. Of the problem the numbers
 /// and the sizes of the result and of the destination count.
 namespace mps::detail {
 
@@ -13,7 +13,7 @@ struct ArithmeticReference {
   ReferenceTensor result;
   ReferenceTensor mask;        ///< 1 or 0
   ReferenceTensor derivative;  ///< -x / y^2
-  ReferenceTensor kept;        ///< as the problem says, but for the lowest bit
+  ReferenceTensor kept;        ///< x
 };
 ArithmeticReference arithmeticForwardReference(const ArithmeticProblem& problem, const ReferenceTensor& x,
                                                const ReferenceTensor& y);

@@ -22,7 +22,7 @@ ReferenceTensor tensor(std::int64_t width, std::int64_t channels, Values values)
   return result;
 }
 
-/// Example A1 of spec/02 section 5.3: 2 pixels of 2 channels times a vector of 2 channels.
+/// 2 pixels of 2 channels times a vector of 2 channels.
 class WorkedExampleA1 : public testing::Test {
  protected:
   const ArithmeticTensors kTensors_{{},   1, 1, 2, 2, {}, {.width = true, .height = true, .channels = false},
@@ -87,7 +87,7 @@ TEST(ArithmeticReference, LimitsAreStrictInTheMaskAndKeepNaN) {
   EXPECT_EQ(above.result.values[5], 1);
 }
 
-/// Scales of the gradient of a forward pass with the scales a and b (spec/02 section 5.3).
+/// Scales of the gradient of a forward pass with the scales a and b.
 void setGradientScales(ArithmeticProblem& problem, float a, float b) {
   const bool isSecondary = problem.direction == SecondaryGradient;
   switch (problem.operation) {

@@ -45,10 +45,10 @@ struct SumGrid {
 
   Divider keptHeight, keptWidth;  ///< a pixel of the destination
   Divider summedWidth;            ///< a pixel among those that are summed
-  Divider packs;                  ///< of a pixel
-  Divider blocksOfChannels;       ///< that share the packs of a pixel, where channels are kept
+  Divider vectors;                ///< of a pixel
+  Divider blocksOfChannels;       ///< that share the vectors of a pixel, where channels are kept
   std::uint32_t keptPixels = 0;
-  std::uint32_t items = 0;  ///< summed pixels, or packs of them, of each element of the destination
+  std::uint32_t items = 0;  ///< summed pixels, or vectors of them, of each element of the destination
   std::uint32_t itemsPerChunk = 0;
   std::uint32_t channels = 0;
   dim3 grid;   ///< y: chunks
@@ -59,17 +59,17 @@ struct SumGrid {
       : keptHeight(shape.sumsY ? 1 : shape.height),
         keptWidth(shape.sumsX ? 1 : shape.width),
         summedWidth(shape.sumsX ? shape.width : 1),
-        packs(shape.channels / lanes),
+        vectors(shape.channels / lanes),
         keptPixels(static_cast<std::uint32_t>(shape.keptPixels())),
         channels(static_cast<std::uint32_t>(shape.channels)) {
-    const std::int64_t pixelPacks = shape.channels / lanes;
-    const std::int64_t count = shape.summedPixels() * (shape.sumsChannels ? pixelPacks : 1);
-    const std::int64_t across = powerOfTwoFor(shape.sumsChannels ? count : pixelPacks);
+    const std::int64_t pixelVectors = shape.channels / lanes;
+    const std::int64_t count = shape.summedPixels() * (shape.sumsChannels ? pixelVectors : 1);
+    const std::int64_t across = powerOfTwoFor(shape.sumsChannels ? count : pixelVectors);
     const std::int64_t down = kThreads / across;
     block = dim3(static_cast<unsigned>(across), static_cast<unsigned>(down));
     const std::int64_t perPass = shape.sumsChannels ? across : down;
     items = static_cast<std::uint32_t>(count);
-    const std::int64_t ofChannels = (pixelPacks + across - 1) / across;
+    const std::int64_t ofChannels = (pixelVectors + across - 1) / across;
     blocksOfChannels = Divider(ofChannels);
     const std::int64_t blocks =
         shape.sumsChannels ? (shape.keptPixels() + down - 1) / down : shape.keptPixels() * ofChannels;
@@ -139,21 +139,21 @@ __device__ void visitItems(const SourceView (&sources)[inputs], const Function& 
   }
 }
 
-/// What a thread sums where channels are kept: some items of a pixel, and of those a pack of channels.
+/// What a thread sums where channels are kept: some items of a pixel, and of those a vector of channels.
 struct SumPart {
-  std::uint32_t pixel, pack, begin, end;
+  std::uint32_t pixel, vector, begin, end;
   bool isInside;
 
   __device__ explicit SumPart(const SumGrid& grid)
       : pixel(grid.blocksOfChannels.divide(blockIdx.x)),
-        pack((blockIdx.x - pixel * grid.blocksOfChannels.divisor()) * blockDim.x + threadIdx.x),
+        vector((blockIdx.x - pixel * grid.blocksOfChannels.divisor()) * blockDim.x + threadIdx.x),
         begin(blockIdx.y * grid.itemsPerChunk),
-        isInside(pack < grid.packs.divisor()) {
+        isInside(vector < grid.vectors.divisor()) {
     end = isInside ? min(begin + grid.itemsPerChunk, grid.items) : 0;
   }
   __device__ ElementPlace place(const SumGrid& grid, std::uint32_t item, int lanes) const {
     ElementPlace place = grid.place(pixel, item);
-    place.channel = static_cast<std::int32_t>(pack) * lanes;
+    place.channel = static_cast<std::int32_t>(vector) * lanes;
     return place;
   }
 };
@@ -196,7 +196,8 @@ __device__ bool addThreads(const SumPart& part, double (&sums)[lanes]) {
 
 template <int lanes>
 __device__ void storeSums(const SumGrid& grid, const SumPart& part, const double (&sums)[lanes], double* to) {
-  to += (static_cast<std::int64_t>(part.pixel) * gridDim.y + blockIdx.y) * grid.channels + part.pack * lanes;
+  to +=
+      (static_cast<std::int64_t>(part.pixel) * gridDim.y + blockIdx.y) * grid.channels + part.vector * lanes;
   for (int i = 0; i < lanes; ++i) to[i] = sums[i];
 }
 
@@ -214,30 +215,6 @@ __global__ void sumPixels(SumArguments<inputs> a, Function function) {
   if (addThreads(part, sums)) storeSums(a.grid, part, sums, a.sums);
 }
 
-/// sumPixels of DividendGradient, of gradient and divisor. A divisor is the same for all that is added, so it divides the
-/// sums: those of products of two halves, which float32 holds exactly.
-template <class Access>
-__global__ void sumDividends(SumArguments<2> a, SourceView dividends, DividendGradient function) {
-  constexpr int lanes = Access::lanes;
-  const SumPart part(a.grid);
-  typename Access::Values divisors{};
-  if (part.isInside) divisors = Access::load(a.sources[1], part.place(a.grid, 0, lanes));
-  bool isPlain = true;  // else what is added may be NaN or infinite
-  for (const float divisor : divisors.values) isPlain = isPlain && divisor != 0 && fabsf(divisor) <= FLT_MAX;
-  double sums[lanes] = {};
-  if (isPlain)
-    addItems<Access, 4>(a.grid, {a.sources[0], dividends}, DividendProduct(), part, sums);
-  else
-    addItems<Access, 1>(a.grid, a.sources, function, part, sums);
-  if (!addThreads(part, sums)) return;
-  if (isPlain)
-    for (int i = 0; i < lanes; ++i) {
-      const auto divisor = static_cast<double>(divisors.values[i]);
-      sums[i] *= -static_cast<double>(function.a) / (static_cast<double>(function.b) * divisor * divisor);
-    }
-  storeSums(a.grid, part, sums, a.sums);
-}
-
 /// The same over channels, and pixels, element by element.
 template <int inputs, class Function>
 __global__ void sumChannels(SumArguments<inputs> a, Function function) {
@@ -248,9 +225,9 @@ __global__ void sumChannels(SumArguments<inputs> a, Function function) {
   const std::uint32_t end = isInside ? min(begin + a.grid.itemsPerChunk, a.grid.items) : 0;
   float sum = 0;
   for (std::uint32_t item = begin + threadIdx.x; item < end; item += blockDim.x) {
-    const std::uint32_t summedPixel = a.grid.packs.divide(item);
+    const std::uint32_t summedPixel = a.grid.vectors.divide(item);
     ElementPlace place = a.grid.place(pixel, summedPixel);
-    place.channel = static_cast<std::int32_t>(item - summedPixel * a.grid.packs.divisor());
+    place.channel = static_cast<std::int32_t>(item - summedPixel * a.grid.vectors.divisor());
     visitItems<OneByOne, 1>(
         a.sources, function,
         [&](int /*i*/, ElementPlace& at) {

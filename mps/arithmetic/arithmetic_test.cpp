@@ -59,7 +59,7 @@ class Arithmetic : public testing::Test {
   }
 };
 
-/// Example A1 of spec/02 section 5.3.
+/// A worked example: 2 pixels of 2 channels times a vector of 2 channels.
 class ArithmeticExampleA1 : public Arithmetic {
  protected:
   std::shared_ptr<Image> x_ = image(2, 1, 2, {1, 2, 3, 4});
@@ -84,7 +84,7 @@ class ArithmeticExampleA1 : public Arithmetic {
     run([&](const auto& commandBuffer) {
       std::shared_ptr<State> state;
       result = multiply->encode(commandBuffer, x_, y_, state, false);
-      multiply->setMaximumValue(0);  // the state keeps what the kernel had (spec/00 D9)
+      multiply->setMaximumValue(0);  // the state keeps what the kernel had (docs/decisions.md, D9)
       dx = gradientOfX->encode(commandBuffer, g_, y_, state);
       dy = gradientOfY->encode(commandBuffer, g_, x_, state);
     });
@@ -133,7 +133,7 @@ TEST_F(Arithmetic, DefaultsAreThoseOfTheTable) {
   EXPECT_EQ(gradient->copy()->isSecondarySourceFilter(), true);
 }
 
-/// spec/02 section 5.3: what the gradients of all operations have from their base class.
+/// What the gradients of all operations have from their base class.
 TEST_F(Arithmetic, GradientDefaultsAreThoseOfTheTable) {
   const std::vector<std::shared_ptr<CNNArithmeticGradient>> gradients{
       CNNAddGradient::create(device_, false), CNNSubtractGradient::create(device_, false),
@@ -365,7 +365,7 @@ TEST_F(Arithmetic, EncodesWithoutAStateSumWhereTheDestinationIsOne) {
   EXPECT_EQ(valuesOf(dNumber), (Values{72}));
 }
 
-/// spec/02 Q24: an image one pixel wide is a sum, a clip rectangle of that width is not.
+/// An image one pixel wide is a sum, a clip rectangle of that width is not.
 /// The state of the arithmetic gradients holds no pixels, so a question without one has an answer, but for y of x / y.
 TEST_F(Arithmetic, GradientsHaveASizeWithoutAState) {
   const auto x = image(2, 2, 3, Values(12, 1));
@@ -398,7 +398,7 @@ TEST_F(Arithmetic, EncodesWithoutAStateDoNotSumIntoAClipRectangle) {
   EXPECT_EQ(valuesOf(dx), (Values{-77, -77, 100, -77}));
 }
 
-/// spec/02 section 5.3: the sum over no pixel of the result is 0.
+/// The sum over no pixel of the result is 0.
 TEST_F(Arithmetic, WhereNoPixelOfTheResultCountsTheGradientIsZero) {
   const auto x = image(3, 2, 1, {1, 2, 3, 4, 5, 6});
   const auto row = image(3, 1, 1, {7, 8, 9});

@@ -65,27 +65,6 @@ HWY_INLINE FloatVector combine(FloatVector x, FloatVector y) {
   if constexpr (operation == ArithmeticOperation::Divide) return hn::Div(x, y);
 }
 
-/// What a division keeps of x / y in float32.
-HWY_INLINE FloatVector derivativeOrQuotient(FloatVector x, FloatVector y) {
-  const Floats d;
-  const hn::RebindToUnsigned<Floats> du;
-  const auto lowestBit = hn::Set(du, 1U);
-  const auto quotient = hn::Div(x, y);
-  const auto derivative = hn::Neg(hn::Div(quotient, y));
-  const auto size = hn::Abs(derivative);
-  const auto isNormal = hn::And(hn::Ge(size, hn::Set(d, FLT_MIN)), hn::Lt(size, hn::Set(d, 0x1p127F)));
-  // One bit less, rounded to even.
-  const auto bits = hn::BitCast(du, derivative);
-  const auto up = hn::And(hn::And(bits, hn::ShiftRight<1>(bits)), lowestBit);
-  const auto rounded = hn::Add(bits, hn::And(up, hn::VecFromMask(du, hn::RebindMask(du, isNormal))));
-  const auto quotientSize = hn::Abs(quotient);
-  const auto takesQuotient = hn::AndNot(
-      isNormal, hn::And(hn::Gt(quotientSize, hn::Zero(d)), hn::Le(quotientSize, hn::Set(d, FLT_MAX))));
-  return hn::BitCast(
-      d, hn::IfThenElse(hn::RebindMask(du, takesQuotient), hn::Or(hn::BitCast(du, quotient), lowestBit),
-                        hn::AndNot(lowestBit, rounded)));
-}
-
 /// @tparam saves whether there is a mask to write, or what a division keeps: its constants need the registers
 template <ArithmeticOperation operation, bool saves, class Element>
 HWY_INLINE void computeValues(const ArithmeticProblem& problem, ArithmeticRun<Element> run, Element* result) {
@@ -108,8 +87,7 @@ HWY_INLINE void computeValues(const ArithmeticProblem& problem, ArithmeticRun<El
             run.newMask + i);
     }
     if constexpr (saves && operation == ArithmeticOperation::Divide)
-      if (run.newKept != nullptr)
-        store(lanes, problem.keepsDividend() ? x : derivativeOrQuotient(x, y), run.newKept + i);
+      if (run.newKept != nullptr) store(lanes, x, run.newKept + i);
     // Comparisons, because minimum and maximum instructions may drop NaN.
     const auto below = hn::IfThenElse(hn::Gt(r, highest), highest, r);
     put(lanes, hn::IfThenElse(hn::Lt(r, lowest), lowest, below), run, result + i);
@@ -182,7 +160,7 @@ void valuesFloat16(const ArithmeticProblem& problem, const ArithmeticRun<Float16
   dispatchValues(problem, run, result);
 }
 
-enum class GradientFormula { Scale, Multiply, Divide, WithDividend, WithDerivative };
+enum class GradientFormula { Scale, Multiply, Divide, WithDividend };
 
 /// The value of one vector of elements of the result, of which the secondary operand begins at k.
 template <GradientFormula formula, class Element>
@@ -196,9 +174,7 @@ class GradientValue {
   template <class Lanes>
   HWY_INLINE FloatVector operator()(std::size_t i, std::size_t k, Lanes lanes) const {
     auto value = hn::Mul(a_, load(lanes, run_.gradient + i));
-    if constexpr (formula == GradientFormula::WithDerivative) {
-      value = timesDerivative(value, i, k, lanes);
-    } else if constexpr (formula != GradientFormula::Scale) {
+    if constexpr (formula != GradientFormula::Scale) {
       const auto z = load(lanes, run_.secondary + k);
       const auto scaled = hn::Mul(b_, z);
       value = formula == GradientFormula::Multiply ? hn::Mul(value, scaled) : hn::Div(value, scaled);
@@ -219,22 +195,9 @@ class GradientValue {
     hwy::Prefetch(run_.gradient + i);
     if constexpr (formula == GradientFormula::Multiply) hwy::Prefetch(run_.secondary + i);
     if constexpr (formula == GradientFormula::WithDividend) hwy::Prefetch(run_.dividend + i);
-    if constexpr (formula == GradientFormula::WithDerivative) hwy::Prefetch(run_.derivative + i);
   }
 
  private:
-  template <class Lanes>
-  HWY_INLINE FloatVector timesDerivative(FloatVector value, std::size_t i, std::size_t k, Lanes lanes) const {
-    const Floats d;
-    const hn::RebindToUnsigned<Floats> du;
-    const auto kept = load(lanes, run_.derivative + i);
-    const auto product = hn::Mul(hn::Div(value, b_), kept);
-    const auto isQuotient = hn::RebindMask(d, hn::TestBit(hn::BitCast(du, kept), hn::Set(du, 1U)));
-    if (HWY_LIKELY(hn::AllFalse(d, isQuotient))) return product;
-    const auto divided = hn::Div(value, hn::Mul(b_, load(lanes, run_.secondary + k)));
-    return hn::IfThenElse(isQuotient, hn::Neg(hn::Mul(divided, kept)), product);
-  }
-
   ArithmeticRun<Element> run_;  // a copy, which the stores cannot change
   FloatVector a_;
   FloatVector b_;
@@ -253,9 +216,7 @@ HWY_INLINE void withGradientValue(const ArithmeticProblem& problem, const Arithm
     case ArithmeticOperation::Divide:
       if (problem.direction == ArithmeticDirection::PrimaryGradient)
         return body(GradientValue<GradientFormula::Divide, Element>(problem, run));
-      if (problem.keepsDividend())
-        return body(GradientValue<GradientFormula::WithDividend, Element>(problem, run));
-      return body(GradientValue<GradientFormula::WithDerivative, Element>(problem, run));
+      return body(GradientValue<GradientFormula::WithDividend, Element>(problem, run));
     default:
       break;  // comparisons have none
   }

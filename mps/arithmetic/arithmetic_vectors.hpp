@@ -18,11 +18,10 @@ struct ArithmeticRun {
   std::int64_t secondaryPeriod = 0;
   const Element* gradient = nullptr;
   const float* mask = nullptr;        ///< read by gradients; null for none
-  const Element* dividend = nullptr;  ///< x, where a division kept it
-  const float* derivative = nullptr;  ///< else what it kept: -x / y^2, or x / y
+  const Element* dividend = nullptr;  ///< x, which a division kept
   float* newMask = nullptr;           ///< written by the forward pass; null for none
   float* newKept = nullptr;
-  bool isStreamed = false;  ///< the result is written past the caches
+  bool isStreamed = false;  ///< the result is written by non-temporal stores
 };
 
 /// The result of the operation, cut to the limits. `result` may be one of the inputs.
@@ -45,7 +44,7 @@ void repeatChannels(const float* from, std::int64_t pixels, std::int64_t channel
 void repeatChannels(const Float16* from, std::int64_t pixels, std::int64_t channels, Float16* to);
 /// values[pixel] = sum of values[pixel][channel] over the channels, in place.
 void sumChannels(float* values, std::int64_t pixels, std::int64_t channels);
-/// values[channel] = sum of values[pixel][channel] over the pixels, by halves, in place.
+/// values[channel] = sum of values[pixel][channel] over the pixels, by a tree, in place.
 void sumPixels(float* values, std::int64_t pixels, std::int64_t channels);
 /// sums[i] += values[i].
 void addToSums(const float* values, std::int64_t count, double* sums);

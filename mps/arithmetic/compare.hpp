@@ -6,7 +6,7 @@
 
 #include "mps/arithmetic/arithmetic.hpp"
 
-/// Comparison of two images, element by element (MPSCNNMath.h; spec/02 section 5.4).
+/// Comparison of two images, element by element (MPSCNNMath.h).
 namespace mps {
 
 /// When a comparison of x with y gives 1 (MPSNNComparisonType). Consecutive numbers, no bits.

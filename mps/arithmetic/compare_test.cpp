@@ -9,7 +9,7 @@
 #include "mps/core/state.hpp"
 #include "mps/core/test_images.hpp"
 
-/// Comparisons, against spec/02 section 5.4. All shapes are tested with the plans.
+/// Comparisons. All shapes are tested with the plans.
 namespace mps::compare_test {
 namespace {
 
@@ -96,7 +96,7 @@ TEST_F(Compare, KeepsWhatItIsGiven) {
                     {"NNCompare", "comparisonType", "6"}));
 }
 
-/// spec/00 D6: what can have no gradient throws one sentence.
+/// docs/decisions.md, D6: what can have no gradient throws one sentence.
 TEST_F(Compare, D6TheNodeHasNoGradient) {
   const auto node = NNComparisonNode::create(NNImageNode::create(), NNImageNode::create());
   EXPECT_EQ(node->className(), "NNComparisonNode");

@@ -13,7 +13,7 @@
 #include "mps/core/layer_kernel.hpp"
 #include "mps/core/neuron_descriptor.hpp"
 
-/// Batch normalisation (MPSCNNBatchNormalization.h; spec/03 sections 1 to 5): four kernels, two for each
+/// Batch normalisation (MPSCNNBatchNormalization.h): four kernels, two for each
 /// direction, around one CNNBatchNormalizationState for the whole batch. Per feature channel, over all m pixels
 /// of all images:
 ///
@@ -48,7 +48,7 @@ namespace detail {
 struct BatchNormalizationProblem;
 }
 
-/// Whether a node computes the statistics of its batch (MPSCNNBatchNormalizationFlags; spec/04 section 6.6).
+/// Whether a node computes the statistics of its batch (MPSCNNBatchNormalizationFlags).
 enum class CNNBatchNormalizationFlags : std::uint64_t {
   Default = 0,
   /// When a gradient node of the graph reads its state (training); otherwise the data source's are used.
@@ -254,7 +254,7 @@ class BatchNormalizationGradientKernel : public CNNGradientKernel {
 /// (MPSCNNBatchNormalizationStatisticsGradient). The images are those of the statistics; more of them throw.
 ///
 /// The inherited encodes with gradient states compute the data gradient, too, once all elements of the
-/// statistics have come (spec/00 D3); before they throw and say how many elements are missing. They overwrite
+/// statistics have come (docs/decisions.md, D3); before they throw and say how many elements are missing. They overwrite
 /// (or return) the destination as CNNBatchNormalizationGradient does.
 ///
 ///     auto statistics = mps::CNNBatchNormalizationStatistics::create(device);

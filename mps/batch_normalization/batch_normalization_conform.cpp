@@ -47,8 +47,8 @@ bool isExact(Operation operation, const NNNeuronDescriptor& neuron) {
 /// Where a case has values that are not finite, nor are the sums of their channels then.
 enum class NotFinite : std::uint8_t {
   Nowhere,
-  NaNInSource,       ///< one in every fourth channel, in the first pixel
-  NaNInBeta,         ///< in every eighth channel, so that of each pack it is the first one alone
+  NaNInSource,  ///< one in every fourth channel, in the first pixel
+  NaNInBeta,    ///< in every eighth channel, so that of each vector of 8 channels it is the first one alone
   InfinityInSource,  ///< as NaNInSource; an infinite mean, which is NaN once moments are joined
 };
 

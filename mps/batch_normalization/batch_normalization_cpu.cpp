@@ -10,6 +10,7 @@
 #include "mps/batch_normalization/batch_normalization_problem.hpp"
 #include "mps/core/channel_layout.hpp"
 #include "mps/core/highway_targets.hpp"
+#include "mps/core/neuron_span.hpp"
 #include "mps/core/text_stream.hpp"
 #include "mps/core/tile_io.hpp"
 
@@ -67,53 +68,12 @@ void addGradientSums(const ChannelRows& rows, ConstFloatRun g, ConstFloatRun x, 
     add(std::false_type());
 }
 
-/// PReLU's slopes from element i of a row on; other neurons look at none.
-template <class Neuron, class D, class Lanes>
-HWY_INLINE hn::Vec<D> slopesOf(const Neuron& /*neuron*/, D d, Lanes lanes, const ChannelNumbers& numbers,
-                               std::size_t i) {
-  if constexpr (std::is_same_v<Neuron, PReLUNeuron>)
-    return lanes.load(d, numbers.slope + i);
-  else
-    return hn::Zero(d);
-}
-
-template <class Neuron>
-concept IsCheaperForHalf = requires(Neuron neuron, hn::ScalableTag<float> d, hn::Vec<decltype(d)> x) {
-  neuron.valueForHalf(d, x, x);
-};
-
-/// y = f(z) of BatchNormalizationProblem. y may be x.
-void neuronRows(const NNNeuronDescriptor& descriptor, const ChannelRows& rows, ConstFloatRun x,
-                const ChannelNumbers& numbers, FloatRun y) {
+/// y = f(z) of a neuron that is a line with a kink at 0. y may be x.
+void kinkedRows(const ChannelRows& rows, ConstFloatRun x, const ChannelNumbers& numbers, FloatRun y) {
   const hn::ScalableTag<float> d;
-  withNeuron(descriptor, [&](auto neuron) {
-    const auto compute = [&](auto&& value) {
-      forRowVectors(d, rows, [&](std::size_t at, std::size_t i, auto lanes) {
-        const auto z = onLine(d, lanes, lanes.load(d, x + at), numbers.line, i);
-        lanes.store(d, value(z, slopesOf(neuron, d, lanes, numbers, i)), y + at);
-      });
-    };
-    if constexpr (IsCheaperForHalf<decltype(neuron)>)
-      if (y.isHalf)
-        return compute([&](auto z, auto slope) HWY_ATTR
-                       __attribute__((always_inline)) { return neuron.valueForHalf(d, z, slope); });
-    compute([&](auto z, auto slope) HWY_ATTR
-            __attribute__((always_inline)) { return neuron.value(d, z, slope); });
-  });
-}
-
-/// g = dy f'(z), or where that is asked for scale g. It may be dy or x.
-void neuronGradientRows(const NNNeuronDescriptor& descriptor, const ChannelRows& rows, ConstFloatRun x,
-                        ConstFloatRun dy, const ChannelNumbers& numbers, bool isScaled, FloatRun g) {
-  const hn::ScalableTag<float> d;
-  withNeuron(descriptor, [&](auto neuron) {
-    forRowVectors(d, rows, [&](std::size_t at, std::size_t i, auto lanes) {
-      const auto z = onLine(d, lanes, lanes.load(d, x + at), numbers.line, i);
-      const auto derivative = neuron.derivative(d, z, slopesOf(neuron, d, lanes, numbers, i));
-      auto gradient = hn::Mul(lanes.load(d, dy + at), derivative);
-      if (isScaled) gradient = hn::Mul(gradient, lanes.load(d, numbers.line.scale + i));
-      lanes.store(d, gradient, g + at);
-    });
+  forRowVectors(d, rows, [&](std::size_t at, std::size_t i, auto lanes) {
+    const auto z = onLine(d, lanes, lanes.load(d, x + at), numbers.line, i);
+    lanes.store(d, kinkedLine(d, z, lanes.load(d, numbers.slope + i)), y + at);
   });
 }
 
@@ -138,104 +98,15 @@ void gradientRows(const ChannelRows& rows, ConstFloatRun g, ConstFloatRun x, con
     compute(std::false_type());
 }
 
-/// Lanes of a float32 vector in float64.
-template <class D>
-struct WideVector {
-  using Wide = hn::Repartition<double, D>;
-  hn::Vec<Wide> lower;
-  hn::Vec<Wide> upper;  ///< unused where a vector has one lane
-};
-
-#if HWY_TARGET == HWY_SCALAR
-
-template <class D, class V = hn::Vec<D>>
-HWY_INLINE void addWide(D /*d*/, V v, WideVector<D>& sum) {
-  sum.lower = hn::Add(sum.lower, hn::PromoteTo(hn::ScalableTag<double>(), v));
-}
-template <class D>
-HWY_INLINE WideVector<D> loadWide(D /*d*/, const double* from) {
-  const hn::ScalableTag<double> wide;
-  return {hn::LoadU(wide, from), hn::Zero(wide)};
-}
-template <class D>
-HWY_INLINE void storeWide(D /*d*/, const WideVector<D>& v, double* to) {
-  hn::StoreU(v.lower, hn::ScalableTag<double>(), to);
-}
-
-#else
-
-template <class D, class V = hn::Vec<D>>
-HWY_INLINE void addWide(D /*d*/, V v, WideVector<D>& sum) {
-  const typename WideVector<D>::Wide wide;
-  const hn::Half<D> half;
-  sum.lower = hn::Add(sum.lower, hn::PromoteTo(wide, hn::LowerHalf(half, v)));
-  sum.upper = hn::Add(sum.upper, hn::PromoteTo(wide, hn::UpperHalf(half, v)));
-}
-template <class D>
-HWY_INLINE WideVector<D> loadWide(D /*d*/, const double* from) {
-  const typename WideVector<D>::Wide wide;
-  return {hn::LoadU(wide, from), hn::LoadU(wide, from + hn::Lanes(wide))};
-}
-template <class D>
-HWY_INLINE void storeWide(D /*d*/, const WideVector<D>& v, double* to) {
-  const typename WideVector<D>::Wide wide;
-  hn::StoreU(v.lower, wide, to);
-  hn::StoreU(v.upper, wide, to + hn::Lanes(wide));
-}
-
-#endif
-
-/// dx = scale g and sums += g, these in float64, with room for a vector behind a row: all that is asked of a neuron
-/// behind a line, in one pass over memory. dx may be dy or x.
-void dataGradientRows(const NNNeuronDescriptor& descriptor, const ChannelRows& rows, ConstFloatRun x,
-                      ConstFloatRun dy, const ChannelNumbers& numbers, double* sums, FloatRun dx) {
-  const hn::ScalableTag<float> d;
-  const std::size_t step = hn::Lanes(d);
-  const auto compute = [&](auto formats, auto neuron) HWY_ATTR __attribute__((always_inline)) {
-    // Copies, which no store changes: they stay in registers.
-    const ChannelNumbers own = numbers;
-    const ConstFloatRun values = formats.of(x);
-    const ConstFloatRun gradients = formats.of(dy);
-    const FloatRun results = formats.of(dx);
-    const std::size_t length = rows.length;
-    const auto add = [&](std::size_t at, std::size_t i, auto lanes, auto& sum) HWY_ATTR
-        __attribute__((always_inline)) {
-      const auto z = onLine(d, lanes, lanes.load(d, values + at), own.line, i);
-      const auto derivative = neuron.derivative(d, z, slopesOf(neuron, d, lanes, own, i));
-      const auto gradient = hn::Mul(lanes.load(d, gradients + at), derivative);
-      lanes.store(d, hn::Mul(gradient, lanes.load(d, own.line.scale + i)), results + at);
-      addWide(d, usedLanes(d, lanes, gradient), sum);
-    };
-    const auto addStrip = [&](std::size_t first, std::size_t i, std::size_t count, auto lanes) HWY_ATTR
-        __attribute__((always_inline)) {
-      double* const to = sums + i;
-      auto sum0 = loadWide(d, to);
-      if constexpr (std::is_same_v<decltype(lanes), FourVectors>) {
-        auto sum1 = loadWide(d, to + step);
-        auto sum2 = loadWide(d, to + 2 * step);
-        auto sum3 = loadWide(d, to + 3 * step);
-        for (std::size_t row = 0, at = first; row < count; ++row, at += length) {
-          add(at, i, AllLanes{}, sum0);
-          add(at + step, i + step, AllLanes{}, sum1);
-          add(at + 2 * step, i + 2 * step, AllLanes{}, sum2);
-          add(at + 3 * step, i + 3 * step, AllLanes{}, sum3);
-        }
-        storeWide(d, sum1, to + step);
-        storeWide(d, sum2, to + 2 * step);
-        storeWide(d, sum3, to + 3 * step);
-      } else {
-        for (std::size_t row = 0; row < count; ++row) add(first + row * length, i, lanes, sum0);
-      }
-      storeWide(d, sum0, to);
-    };
-    forStrips(d, rows, rowsTogether(rows), addStrip);
-  };
-  const bool areHalves = x.isHalf && dy.isHalf && dx.isHalf;
-  withNeuron(descriptor, [&](auto neuron) {
-    if (areHalves)
-      compute(KnownFormats<true>(), neuron);
-    else
-      compute(AnyFormats(), neuron);
+/// dx = scale g and sums += g, these in float64, with room for a vector behind a row. dx may be g.
+void scaleAndSumRows(const ChannelRows& rows, ConstFloatRun g, const ChannelNumbers& numbers, double* sums,
+                     FloatRun dx) {
+  const hn::ScalableTag<double> d;
+  const hn::Rebind<float, decltype(d)> df;
+  forRowVectors(d, rows, [&](std::size_t at, std::size_t i, auto lanes) {
+    const auto gradient = lanes.load(df, g + at);
+    lanes.store(df, hn::Mul(gradient, lanes.load(df, numbers.line.scale + i)), dx + at);
+    hn::StoreU(hn::Add(hn::LoadU(d, sums + i), hn::PromoteTo(d, gradient)), d, sums + i);
   });
 }
 
@@ -259,11 +130,10 @@ HWY_EXPORT(momentsFromSums);
 HWY_EXPORT(subtractMeans);
 HWY_EXPORT(addGradientSums);
 HWY_EXPORT(normalizeRows);
-HWY_EXPORT(neuronRows);
-HWY_EXPORT(neuronGradientRows);
+HWY_EXPORT(kinkedRows);
 HWY_EXPORT(gradientRows);
 HWY_EXPORT(scaleRows);
-HWY_EXPORT(dataGradientRows);
+HWY_EXPORT(scaleAndSumRows);
 
 namespace {
 
@@ -331,12 +201,19 @@ class ChannelPlan : public Plan {
            problem_.neuron.neuronType() == CNNNeuronType::PReLU;
   }
 
+  /// z, in `buffer`.
+  ConstFloatRun lines(const Tile& tile, const ChannelNumbers& numbers, ConstFloatRun x, float* buffer) const {
+    HWY_DYNAMIC_DISPATCH(normalizeRows)(layout_.rowsOf(tile), x, numbers.line, true, FloatRun(buffer));
+    return buffer;
+  }
+  static NeuronRun runOf(const Tile& tile) { return {tile.pixels, tile.channels, tile.firstChannel}; }
+
   /// g = dy f'(z): in `buffer` where there is a neuron, else dy itself.
   ConstFloatRun neuronGradient(const Tile& tile, const ChannelNumbers& numbers, ConstFloatRun x,
                                ConstFloatRun dy, float* buffer) const {
     if (!hasNeuron()) return dy;
-    HWY_DYNAMIC_DISPATCH(neuronGradientRows)
-    (problem_.neuron, layout_.rowsOf(tile), x, dy, numbers, false, buffer);
+    const ConstFloatRun z = lines(tile, numbers, x, buffer);
+    neuronGradients(problem_.neuron, runOf(tile), z, dy, FloatRun(buffer));
     return buffer;
   }
 
@@ -518,12 +395,14 @@ class BetaAndDataGradientPlan final : public SumPlan {
     layout_.forTiles(chunk, [&](const Tile& tile) {
       alignas(64) float sourceBuffer[Tiling::capacity];
       alignas(64) float gradientBuffer[Tiling::capacity];
+      alignas(64) float neuronBuffer[Tiling::capacity];
       alignas(64) float resultBuffer[Tiling::capacity];
       const ConstFloatRun x = loadRun(problem_.source, operands.source, tile, sourceBuffer);
       const ConstFloatRun dy = loadRun(problem_.gradient, operands.gradient, tile, gradientBuffer);
       const FloatRun dx = runTarget(problem_.destination, operands.destination, tile, resultBuffer);
-      HWY_DYNAMIC_DISPATCH(dataGradientRows)
-      (problem_.neuron, layout_.rowsOf(tile), x, dy, from(numbers, tile), sum + tile.firstChannel, dx);
+      const ChannelNumbers own = from(numbers, tile);
+      const ConstFloatRun g = neuronGradient(tile, own, x, dy, neuronBuffer);
+      HWY_DYNAMIC_DISPATCH(scaleAndSumRows)(layout_.rowsOf(tile), g, own, sum + tile.firstChannel, dx);
       storeTile(problem_.destination, operands.destination, tile, dx);
     });
     finishStreaming();
@@ -562,10 +441,14 @@ class ElementPlan final : public ChannelPlan {
                FloatRun target) const {
     alignas(64) float sourceBuffer[Tiling::capacity];
     const ConstFloatRun x = loadRun(problem_.source, operands.source, tile, sourceBuffer);
-    if (hasNeuron())
-      HWY_DYNAMIC_DISPATCH(neuronRows)(problem_.neuron, layout_.rowsOf(tile), x, numbers, target);
-    else
+    if (hasKink()) {
+      HWY_DYNAMIC_DISPATCH(kinkedRows)(layout_.rowsOf(tile), x, numbers, target);
+    } else if (hasNeuron()) {
+      alignas(64) float lineBuffer[Tiling::capacity];
+      neuronValues(problem_.neuron, runOf(tile), lines(tile, numbers, x, lineBuffer), target);
+    } else {
       HWY_DYNAMIC_DISPATCH(normalizeRows)(layout_.rowsOf(tile), x, numbers.line, false, target);
+    }
   }
 
   void gradient(const Operands& operands, const ChannelNumbers& numbers, const Tile& tile,
@@ -578,10 +461,8 @@ class ElementPlan final : public ChannelPlan {
     ConstFloatRun x;
     if (problem_.readsSource()) x = loadRun(problem_.source, operands.source, tile, sourceBuffer);
     if (problem_.hasConstantStatistics) {
-      if (hasNeuron())
-        HWY_DYNAMIC_DISPATCH(neuronGradientRows)(problem_.neuron, rows, x, dy, numbers, true, target);
-      else
-        HWY_DYNAMIC_DISPATCH(scaleRows)(rows, dy, numbers, target);
+      const ConstFloatRun g = neuronGradient(tile, numbers, x, dy, neuronBuffer);
+      HWY_DYNAMIC_DISPATCH(scaleRows)(rows, g, numbers, target);
       return;
     }
     const ConstFloatRun g = hasKink() ? dy : neuronGradient(tile, numbers, x, dy, neuronBuffer);

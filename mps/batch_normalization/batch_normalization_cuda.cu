@@ -23,7 +23,7 @@ using Operation = BatchNormalizationOperation;
 constexpr std::int64_t kPixelsOfMap = 8;  ///< of a thread that stores results, at least
 constexpr std::int64_t kPixelsOfSum = 8;  ///< of a thread that sums, at least
 /// So that few numbers are left to join: whole rounds of a GPU of 132 multiprocessors, which hold two blocks or four, or
-/// three of moments of float16 and of gradients in packs of float32 without a neuron.
+/// three of moments of float16 and of gradients in vectors of float32 without a neuron.
 constexpr std::int64_t kMostSumBlocks = 528;
 constexpr std::int64_t kMostSumBlocksOfThree = 396;
 
@@ -75,7 +75,7 @@ class BatchNormalizationPlan final : public Plan {
     ChunkSums sums{reinterpret_cast<double*>(operands.scratch + sumsOffset()), shape().channels, 0};
     if (shape().elements() > 0) {
       if (problem_.operation != Operation::Statistics) storeNumbers(stream, operands);
-      cuda::withAccess(format_, takesPacks(operands),
+      cuda::withAccess(format_, takesVectors(operands),
                        [&](auto access) { runPixels<decltype(access)>(stream, operands, sums); });
     }
     if (problem_.operation == Operation::Statistics) joinStatistics(stream, operands, sums);
@@ -92,7 +92,7 @@ class BatchNormalizationPlan final : public Plan {
   /// Of what is worked on.
   [[nodiscard]] const TensorShape& shape() const { return sumsUp() ? problem_.source : problem_.destination; }
   [[nodiscard]] TensorShape& shape() { return sumsUp() ? problem_.source : problem_.destination; }
-  [[nodiscard]] bool takesPacks(const Operands& operands) const {
+  [[nodiscard]] bool takesVectors(const Operands& operands) const {
     return (!problem_.readsSource() || cuda::takesLanes(problem_.source, operands.source)) &&
            (!hasGradient() || cuda::takesLanes(problem_.gradient, operands.gradient)) &&
            ((sumsUp() && !problem_.storesDataGradient()) ||

@@ -20,8 +20,8 @@ inline constexpr CNNNeuronType kSmoothType =
 /// Threads of a block that joins chunks.
 inline constexpr unsigned kJoinThreads = 1024;
 
-/// @name f(z), or f'(z). Calls and choices of a formula take their time, so packs ask for four at once, of functions that
-/// have no slopes (packs with PReLU are FusedNeuron::Kink)
+/// @name f(z), or f'(z). Calls and choices of a formula take their time, so vectors ask for four at once, of functions that
+/// have no slopes (vectors with PReLU are FusedNeuron::Kink)
 /// @{
 template <bool ofDerivative>
 static __device__ __noinline__ float ofAny(NeuronNumbers neuron, float slope, float z) {
@@ -66,12 +66,12 @@ struct ChannelNumbers {
   }
 };
 
-/// Those of one row for a pack of channels.
+/// Those of one row for a vector of channels.
 template <int lanes>
-struct PackNumbers {
+struct VectorNumbers {
   float values[lanes];
 
-  __device__ PackNumbers(const ChannelNumbers& numbers, ChannelNumbers::Row row, std::uint32_t channel) {
+  __device__ VectorNumbers(const ChannelNumbers& numbers, ChannelNumbers::Row row, std::uint32_t channel) {
     const float* const from = numbers.at(row, channel);
     if constexpr (lanes % 4 == 0) {
 #pragma unroll
@@ -88,14 +88,15 @@ struct PackNumbers {
   }
 };
 
-/// z, and the neuron behind it, of a pack of channels.
+/// z, and the neuron behind it, of a vector of channels.
 template <int lanes, FusedNeuron kind>
-struct PackFunction {
+struct VectorFunction {
   static constexpr bool knowsFinite = kind == FusedNeuron::Kink;
-  PackNumbers<lanes> mean, scale, beta, slope;
+  VectorNumbers<lanes> mean, scale, beta, slope;
   NeuronNumbers neuron;
 
-  __device__ PackFunction(const ChannelNumbers& numbers, std::uint32_t channel, const NeuronNumbers& function)
+  __device__ VectorFunction(const ChannelNumbers& numbers, std::uint32_t channel,
+                            const NeuronNumbers& function)
       : mean(numbers, ChannelNumbers::Mean, channel),
         scale(numbers, ChannelNumbers::Scale, channel),
         beta(numbers, ChannelNumbers::Beta, channel),
@@ -139,7 +140,7 @@ struct PackFunction {
       return x;
     }
   }
-  /// The same of ReLU and PReLU for finite halves, if watchNumbers() found none that is too large: without what a NaN
+  /// The same of ReLU and PReLU for finite float16, if watchNumbers() found none that is too large: without what a NaN
   /// would need.
   template <class Values>
   [[nodiscard]] __device__ Values gradientsOfFinite(const Values& dy, Values x) const {
@@ -149,7 +150,7 @@ struct PackFunction {
       x.values[lane] = dy.values[lane] * (z(lane, x.values[lane]) < 0.0F ? slope.values[lane] : 1.0F);
     return x;
   }
-  /// Numbers from 2^58 on count as infinite: with smaller ones neither z nor a gradient of halves is too large.
+  /// Numbers from 2^58 on count as infinite: with smaller ones neither z nor a gradient of float16 is too large.
   template <class Watch>
   __device__ void watchNumbers(Watch& watch) const {
     constexpr float factor = 0x1p70F;
@@ -209,10 +210,10 @@ struct NormalizeArguments {
 template <class Access, FusedNeuron kind>
 __global__ void __launch_bounds__(ChannelGrid::kThreads, 2) normalizePixels(NormalizeArguments a) {
   constexpr int lanes = Access::lanes;
-  const std::uint32_t pack = a.grid.pack();
-  if (pack >= a.grid.packs) return;
-  const PackFunction<lanes, kind> function(a.numbers, pack * lanes, a.neuron);
-  forEachPixel<Access, false, 1>(a.grid, pack * lanes, {a.source},
+  const std::uint32_t vector = a.grid.pack();
+  if (vector >= a.grid.packs) return;
+  const VectorFunction<lanes, kind> function(a.numbers, vector * lanes, a.neuron);
+  forEachPixel<Access, false, 1>(a.grid, vector * lanes, {a.source},
                                  [&](const ElementPlace& place, const typename Access::Fetched(&fetched)[1]) {
                                    Access::store(function.valuesOf(Access::valuesOf(fetched[0])),
                                                  a.destination, place);
@@ -233,16 +234,16 @@ struct DataGradientArguments {
 template <class Access, FusedNeuron kind>
 __global__ void __launch_bounds__(ChannelGrid::kThreads, 2) gradientOfPixels(DataGradientArguments a) {
   constexpr int lanes = Access::lanes;
-  const std::uint32_t pack = a.grid.pack();
-  if (pack >= a.grid.packs) return;
-  const std::uint32_t channel = pack * lanes;
-  const PackFunction<lanes, kind> function(a.numbers, channel, a.neuron);
+  const std::uint32_t vector = a.grid.pack();
+  if (vector >= a.grid.packs) return;
+  const std::uint32_t channel = vector * lanes;
+  const VectorFunction<lanes, kind> function(a.numbers, channel, a.neuron);
   // Of constant statistics there are no such rows; what stands in for them is not used.
   const auto rowOf = [&](ChannelNumbers::Row row) {
     return a.hasConstantStatistics ? ChannelNumbers::Mean : row;
   };
-  const PackNumbers<lanes> meanGradient(a.numbers, rowOf(ChannelNumbers::MeanGradient), channel);
-  const PackNumbers<lanes> factor(a.numbers, rowOf(ChannelNumbers::Factor), channel);
+  const VectorNumbers<lanes> meanGradient(a.numbers, rowOf(ChannelNumbers::MeanGradient), channel);
+  const VectorNumbers<lanes> factor(a.numbers, rowOf(ChannelNumbers::Factor), channel);
   forEachPixel<Access, false, 2>(a.grid, channel, {a.gradient, a.source},
                                  [&](const ElementPlace& place, const typename Access::Fetched(&fetched)[2]) {
                                    const typename Access::Values dy = Access::valuesOf(fetched[0]);
@@ -270,12 +271,12 @@ __global__ void __launch_bounds__(ChannelGrid::kThreads, 2)
     sumGradients(ChannelGrid grid, SourceView source, SourceView gradient, ChannelNumbers numbers,
                  NeuronNumbers neuron, ChunkSums sums, ResultView destination) {
   constexpr int lanes = Access::lanes;
-  const std::uint32_t pack = grid.pack();
-  const bool isInside = pack < grid.packs;
+  const std::uint32_t vector = grid.pack();
+  const bool isInside = vector < grid.packs;
   double first[lanes] = {};
   double second[lanes] = {};
   if (isInside) {
-    const PackFunction<lanes, kind> function(numbers, pack * lanes, neuron);
+    const VectorFunction<lanes, kind> function(numbers, vector * lanes, neuron);
     double mean[lanes];
 #pragma unroll
     for (int lane = 0; lane < lanes; ++lane) mean[lane] = static_cast<double>(function.mean.values[lane]);
@@ -292,7 +293,7 @@ __global__ void __launch_bounds__(ChannelGrid::kThreads, 2)
     else
       addGradients<Access, false, (lanes > 1)>(grid, source, gradient, mean, function, first, second);
   }
-  storeChunk(sums, pack, isInside, first, second);
+  storeChunk(sums, vector, isInside, first, second);
 }
 
 /// Joins the chunks, and what was there before by Chan's formula; then what kernels and users read.

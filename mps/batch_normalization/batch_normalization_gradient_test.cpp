@@ -12,7 +12,7 @@
 #include "mps/core/vector.hpp"
 #include "mtl/buffer.hpp"
 
-/// Gradient kernels: spec/03 sections 1 to 5 and spec/00 D3, D4, on the example of section 5: images [1, 3] and
+/// Gradient kernels (docs/decisions.md, D3, D4), on the images [1, 3] and
 /// [5, 7], gamma 3, beta 1.5, epsilon 4, ReLU with slope 0.5.
 namespace mps::batch_normalization_gradient_test {
 namespace {
@@ -159,7 +159,7 @@ TEST_F(BatchNormalizationGradients, PartsOfABatchInEveryForm) {
   expectNear(valuesOf(inherited), expected);
 }
 
-/// spec/00 D3.
+/// docs/decisions.md, D3.
 TEST_F(BatchNormalizationGradients, D3InheritedFormsOfTheStatisticsGradientComputeBoth) {
   sums_->setDestinationImageAllocator(Image::defaultAllocator());
   const auto commandBuffer = commands();
@@ -240,7 +240,7 @@ TEST_F(BatchNormalizationGradients, SumsBeginAnewWithTheNextBatch) {
   EXPECT_EQ(kept->gradientForVariance(), nullptr);
 }
 
-/// spec/00 D9: what the normalisation used counts, not what the kernel has by now.
+/// docs/decisions.md, D9: what the normalisation used counts, not what the kernel has by now.
 TEST_F(BatchNormalizationGradients, TheGradientUsesWhatTheNormalizationUsed) {
   const auto commandBuffer = commands();
   const State state = newState();
@@ -321,7 +321,7 @@ TEST_F(BatchNormalizationGradients, StacksOfImages) {
   expectNear(testing::valuesOf(*dx), expected);
 }
 
-/// spec/03 section 5.4: one image on each of two devices. Both merge in the same order.
+/// One image on each of two devices. Both merge in the same order.
 TEST_F(BatchNormalizationGradients, OneBatchOnTwoDevices) {
   const std::vector<State> states{newState(), newState()};
   const auto doubles = [](const std::shared_ptr<mtl::Buffer>& buffer) {
@@ -374,7 +374,7 @@ TEST_F(BatchNormalizationGradients, OneBatchOnTwoDevices) {
   expectNear(valuesOf(states[1]->gradientForGamma()), {-1.0 / 3});
 }
 
-/// spec/03 section 4.2: a device without a part of the batch takes part in both exchanges.
+/// A device without a part of the batch takes part in both exchanges.
 TEST_F(BatchNormalizationGradients, GradientsOfNoImages) {
   const auto sums = [](const State& state) {
     const auto values = state->accumulatedGradients()->contentsAs<const double>();
@@ -416,7 +416,7 @@ TEST_F(BatchNormalizationGradients, GradientsOfNoImages) {
   }
 }
 
-/// spec/03 Q30: every pixel weighs the same.
+/// Every pixel weighs the same.
 TEST_F(BatchNormalizationGradients, ABatchOfImagesOfTwoSizes) {
   const ImageBatch x[] = {ImageBatch{image(sizeOf(1, 1, 1), {1})},
                           ImageBatch{image(sizeOf(3, 1, 1), {3, 5, 7})}};
@@ -437,7 +437,7 @@ TEST_F(BatchNormalizationGradients, ABatchOfImagesOfTwoSizes) {
   expectNear(all, expected);
 }
 
-/// spec/03 section 1.5: from a fresh state, too.
+/// From a fresh state, too.
 TEST_F(BatchNormalizationGradients, GradientsWithoutAForwardPassUseTheKernelsStatistics) {
   for (const bool inherited : {false, true}) {
     const State state = newState();

@@ -7,7 +7,7 @@
 #include "mps/batch_normalization/batch_normalization.hpp"
 #include "mps/core/node.hpp"
 
-/// Graph nodes of batch normalisation (spec/04 sections 6.6, 7.4 and 8.1).
+/// Graph nodes of batch normalisation.
 namespace mps {
 
 /// Stands for CNNBatchNormalization (MPSCNNBatchNormalizationNode), in training with

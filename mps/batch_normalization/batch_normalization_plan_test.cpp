@@ -164,7 +164,7 @@ TEST(BatchNormalizationPlan, ThreadCountDoesNotMatter) {
   }
 }
 
-/// Example of spec/03 section 3.5, and far worse: the mean is a million times the deviation.
+/// The mean is a million times the deviation.
 TEST(BatchNormalizationPlan, ALargeMeanLeavesTheVariance) {
   BatchNormalizationTensors tensors{.name = "LargeMean", .images = 3, .channels = 2};
   const BatchNormalizationProblem problem = tensors.problem(Statistics, {}, Float32, Float32);
@@ -194,7 +194,7 @@ TEST(BatchNormalizationPlan, OnePixelOfFloat16IsAllTheVariance) {
   EXPECT_EQ(setting.variance().read(), (std::vector<double>{spread, near(2000.0 * 2000.0 * spread)}));
 }
 
-/// Sub-batches of spec/03 section 5.3: [1, 3] and [5, 7, 9, 11].
+/// Sub-batches [1, 3] and [5, 7, 9, 11].
 TEST(BatchNormalizationPlan, UnequalPartsOfABatch) {
   BatchNormalizationTensors tensors{.name = "Parts", .images = 2, .channels = 1};
   const BatchNormalizationProblem first = tensors.problem(Statistics, {}, Float32, Float32);
@@ -226,7 +226,7 @@ TEST(BatchNormalizationPlan, AConstantChannelHasNoVariance) {
   EXPECT_EQ(setting.variance().read(), std::vector<double>(3, 0.0));
 }
 
-/// In the very numbers of spec/03 section 5.2, where beta = 1 makes z = 0: a fused multiply-add would not.
+/// In the numbers of the worked example, where beta = 1 makes z = 0: a fused multiply-add would not.
 TEST(BatchNormalizationPlan, SlopesAtZeroFollowTheForwardPass) {
   const auto relu = NNNeuronDescriptor::cnnNeuronDescriptor(CNNNeuronType::ReLU, 0.5F);
   const BatchNormalizationTensors tensors{.name = "Zero", .images = 2, .width = 2, .channels = 1};

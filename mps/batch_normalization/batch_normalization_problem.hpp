@@ -20,7 +20,7 @@ enum class BatchNormalizationOperation : std::uint8_t {
   Gradient,
 };
 
-/// All numbers of one call of a batch-normalisation kernel (spec/03 section 3). Per channel, with the operands
+/// All numbers of one call of a batch-normalisation kernel. Per channel, with the operands
 /// of the table and f the neuron:
 ///
 ///     r = 1 / sqrt(variance + epsilon)       scale = gamma r, rounded to float32

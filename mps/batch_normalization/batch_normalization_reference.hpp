@@ -6,7 +6,7 @@
 #include "mps/batch_normalization/batch_normalization_problem.hpp"
 #include "mps/core/reference_tensor.hpp"
 
-/// The float64 reference of the batch-normalisation kernels (spec/03 section 3). Of the problem only neuron,
+/// The float64 reference of the batch-normalisation kernels. Of the problem only neuron,
 /// epsilon and hasConstantStatistics count. Results of channels are tensors of one pixel.
 namespace mps::detail {
 
@@ -14,7 +14,7 @@ namespace mps::detail {
 struct BatchNormalizationNumbers {
   std::vector<double> gamma, beta, mean, variance;
   /// They are the very float32 numbers that a kernel reads; z is then rounded as every kernel rounds it, so
-  /// that both take the same side of a neuron's kink (spec/03 section 3.6). Else z is float64, and bounds
+  /// that both take the same side of a neuron's kink. Else z is float64, and bounds
   /// count the rounding of mean and variance.
   bool areStored = true;
 };

@@ -31,7 +31,7 @@ void expectValues(const ReferenceTensor& found, const Values& expected) {
     EXPECT_NEAR(found.values[i], expected[i], kFloat64Tolerance * (1 + std::abs(expected[i]))) << i;
 }
 
-/// The data of spec/03 section 5.
+/// The data of the examples below.
 struct Example {
   std::vector<ReferenceTensor> x{pixels(2, 1, {1, 3, 5, 7})};
   std::vector<ReferenceTensor> dy{pixels(2, 1, {1, 3, 2, -1})};

@@ -15,7 +15,7 @@
 #include "mps/core/test_images.hpp"
 #include "mtl/buffer.hpp"
 
-/// Forward kernels and the state: spec/03 sections 1 and 2, on the example of section 5.1: images [1, 3] and
+/// Forward kernels and the state, on the images [1, 3] and
 /// [5, 7], gamma 3, beta 1, epsilon 4, so that y = x - 3 with the statistics of the batch.
 namespace mps::batch_normalization_test {
 namespace {
@@ -194,7 +194,7 @@ TEST_F(BatchNormalization, StatisticsOfSubBatchesAreThoseOfTheWholeBatch) {
   }
 }
 
-/// spec/03 section 1.5: a state that is kept begins a new batch by itself.
+/// A state that is kept begins a new batch by itself.
 TEST_F(BatchNormalization, StatisticsAfterANormalizationBeginANewBatch) {
   const State kept = state();
   normalized(kept, batch(size_, 2, {100, 200, 300, 400}), true);
@@ -556,7 +556,7 @@ TEST_F(BatchNormalization, WhatEncodesRefuse) {
   EXPECT_EQ(commandBuffer->commandCount(), 0U);
 }
 
-/// spec/03 section 4.2: a device without a part of the batch.
+/// A device without a part of the batch.
 TEST_F(BatchNormalization, StatisticsOfNoImages) {
   const auto sums = [](const State& state) {
     const auto values = state->accumulatedStatistics()->contentsAs<const double>();

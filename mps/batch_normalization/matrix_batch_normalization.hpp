@@ -10,7 +10,7 @@
 #include "mps/core/vector.hpp"
 
 /// Batch normalisation of matrices whose n rows are samples and whose columns are channels (MPSMatrixBatchNormalization.h;
-/// spec/05 section 8). For column j, with r = 1 / sqrt(variance + epsilon) (Apple's header leaves the root out) and f
+/// For column j, with r = 1 / sqrt(variance + epsilon) (Apple's header leaves the root out) and f
 /// the neuron:
 ///
 ///     h_ij = (x_ij - mean_j) r_j        z_ij = gamma_j h_ij + beta_j        y_ij = f(z_ij)

@@ -9,7 +9,7 @@
 #include "mps/conform/compare.hpp"
 #include "mps/core/test_matrices.hpp"
 
-/// Batch normalisation of matrices: spec/05 section 8.
+/// Batch normalisation of matrices.
 namespace mps::matrix_batch_normalization_test {
 namespace {
 

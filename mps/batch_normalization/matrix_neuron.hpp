@@ -9,7 +9,7 @@
 #include "mps/core/matrix_kernel.hpp"
 #include "mps/core/vector.hpp"
 
-/// Neurons of matrices whose rows are samples and whose columns are channels (MPSMatrixNeuron.h; spec/05 section 7.2).
+/// Neurons of matrices whose rows are samples and whose columns are channels (MPSMatrixNeuron.h).
 /// Origins, batches and types are described in mps/core/matrix_kernel.hpp; vectors have the type of the matrices.
 namespace mps {
 

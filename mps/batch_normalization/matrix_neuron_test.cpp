@@ -8,7 +8,7 @@
 #include "mps/core/neuron_cases.hpp"
 #include "mps/core/test_matrices.hpp"
 
-/// Neurons of matrices: spec/05 section 7.2.
+/// Neurons of matrices.
 namespace mps::matrix_neuron_test {
 namespace {
 
@@ -58,7 +58,7 @@ TEST_F(MatrixNeuronTest, ALineWithoutANeuron) {
   EXPECT_EQ(valuesOf(*z), (Values{2, 4, 6, 8}));
 }
 
-/// The gradient of the bias has no alpha (spec/05 section 11, G11).
+/// The gradient of the bias has no alpha.
 TEST_F(MatrixNeuronTest, AReLUBehindALine) {
   setNeuron(CNNNeuronType::ReLU, 0.5F, 0, 0);
   setAlpha(2);
@@ -90,16 +90,17 @@ TEST_F(MatrixNeuronTest, NeitherBiasNorItsGradientAreNeeded) {
 TEST_F(MatrixNeuronTest, WithoutRowsTheGradientOfTheBiasIsZero) {
   const auto x = matrix(0, 2);
   const auto dBias = vector({kPoison, kPoison, kPoison}), none = vector({kPoison});
-  const auto halves = halfVector({kPoison, kPoison});
+  const auto float16Vector = halfVector({kPoison, kPoison});
   run([&](const auto& commandBuffer) {
     gradient_->encode(commandBuffer, x, x, nullptr, matrix(0, 2), dBias);
     gradient_->encode(commandBuffer, x, x, nullptr, matrix(0, 2), nullptr);
     gradient_->encode(commandBuffer, matrix(3, 0), matrix(3, 0), nullptr, matrix(3, 0), none);
-    gradient_->encode(commandBuffer, halfMatrix(0, 2), halfMatrix(0, 2), nullptr, halfMatrix(0, 2), halves);
+    gradient_->encode(commandBuffer, halfMatrix(0, 2), halfMatrix(0, 2), nullptr, halfMatrix(0, 2),
+                      float16Vector);
   });
   EXPECT_EQ(valuesOf(*dBias), (Values{0, 0, kPoison}));
   EXPECT_EQ(valuesOf(*none), Values{kPoison}) << "no columns";
-  EXPECT_EQ(valuesOf(*halves), (Values{0, 0}));
+  EXPECT_EQ(valuesOf(*float16Vector), (Values{0, 0}));
 }
 
 TEST_F(MatrixNeuronTest, PReLUHasASlopeForEachColumn) {

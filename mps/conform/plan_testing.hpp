@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <cstdint>
 #include <functional>
@@ -46,10 +47,12 @@ struct Entry {
   std::shared_ptr<mtl::Device> device = testDevice();
   [[nodiscard]] bool isCpu() const { return device->kind() == mtl::DeviceKind::CPU; }
   [[nodiscard]] std::string name() const {
-    std::string name = (isCpu() ? "" : "cuda_") + std::string(implementation) +
+    std::string text = (isCpu() ? "" : "cuda_") + std::string(implementation) +
                        (target == 0 ? "" : std::string("_") + hwy::TargetName(target));
-    std::replace(name.begin(), name.end(), ' ', '_');
-    return name;
+    // GoogleTest's names have letters, digits and underscores alone.
+    std::replace_if(
+        text.begin(), text.end(), [](unsigned char c) { return std::isalnum(c) == 0; }, '_');
+    return text;
   }
 };
 inline void PrintTo(const Entry& entry, std::ostream* stream) {

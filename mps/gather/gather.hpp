@@ -8,7 +8,7 @@
 #include "mps/core/nd_array.hpp"
 #include "mps/core/nd_array_kernel.hpp"
 
-/// Parts of arrays, chosen by indices on the device (MPSNDArrayGather.h; spec/04 section 15.6).
+/// Parts of arrays, chosen by indices on the device (MPSNDArrayGather.h).
 namespace mps {
 
 /// State of one gather for its gradient (MPSNDArrayGatherGradientState).

@@ -112,7 +112,7 @@ struct GatherArrays {
     indices->writeBytes(std::span(stored));
   }
 
-  /// As spec/04 section 15.6 has it: what lies before the axis, along it and behind it.
+  /// What lies before the axis, along it and behind it.
   [[nodiscard]] GatherProblem problem(GatherDirection direction) const {
     const auto shapeOf = [&](const NDArray& array) {
       TensorShape shape = TensorShape::dense(1, 1, 1, 1, rowOf(array).format);

@@ -19,7 +19,7 @@ enum class GatherPattern : std::uint8_t {
   Few,       ///< two rows at most, many times each
   One,       ///< the last row, always
   Backward,  ///< all rows, from the last one on
-  Outside,   ///< at random, half of them no row at all
+  Outside,   ///< at random, every other one no row at all
   OneMore,   ///< at random, some of them the one behind the last row
 };
 
@@ -138,34 +138,13 @@ inline std::vector<GatherCase> gatherCases() {
       {.name = "SlowestAxis", .rows = 12, .channels = 130, .count = 5},
       {.name = "LongRows", .rows = 3, .channels = 9001, .count = 7},
       {.name = "Strided", .images = 3, .rows = 11, .channels = 16, .count = 19, .isStrided = true},
-      // More rows than a block of the CUDA kernels' sort takes.
       {.name = "ManyRows", .rows = 5000, .channels = 2, .count = 700},
-      // More indices than are looked for without that sort, and yet fewer than rows, of several packs.
       {.name = "ManySparseRows", .rows = 2200, .channels = 24, .count = 2000, .pattern = Outside},
-      // More indices than that sort takes without buckets, with more rows than a block sorts a bucket by at once.
       {.name = "ManyRowsAndIndices", .rows = 270000, .count = 9000, .pattern = Outside},
-      // More indices than the blocks of that sort take at once.
+      // More indices than a block of the CUDA sort takes.
       {.name = "VeryManyIndices", .rows = 300, .count = 300000},
       {.name = "LongRowsOften", .rows = 3, .channels = 300, .count = 50},
-      // Rows that several warps of the CUDA kernels look for.
       {.name = "LongRowsSeldom", .images = 2, .rows = 40, .channels = 264, .count = 30, .pattern = Outside},
-      {.name = "RowsInBlocks",
-       .images = 3,
-       .rows = 5,
-       .channels = 120,
-       .count = 240,
-       .pattern = Outside,
-       .isStrided = true},
-      {.name = "ColumnsOfOddLength", .images = 67, .rows = 1001, .count = 998, .pattern = Outside},
-      {.name = "ColumnsOfWholePacks", .images = 70, .rows = 1000, .count = 1004},
-      // Columns of which blocks of the CUDA kernels hold fewer images.
-      {.name = "LongColumns", .images = 65, .rows = 6400, .count = 6401, .pattern = Outside},
-      // As many sums as the CPU keeps of some images together, and one more.
-      {.name = "MostSumsTogether", .images = 9, .rows = 4096, .count = 500},
-      {.name = "OneSumMoreTogether", .images = 9, .rows = 4097, .count = 500},
-      // As many sums as the CPU keeps of an image, and one more.
-      {.name = "MostSums", .rows = 16384, .count = 300, .pattern = Outside},
-      {.name = "OneSumMore", .rows = 16385, .count = 300, .pattern = Outside},
   };
   for (const auto type : {GatherIndices::UInt32, GatherIndices::Int32, GatherIndices::UInt16})
     for (const GatherPattern pattern : {Any, Outside})

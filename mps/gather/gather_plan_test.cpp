@@ -100,34 +100,6 @@ TEST_P(GatherPlan, GradientsHaveTheSameBitsWithAnyNumberOfThreads) {
   }
 }
 
-/// Large gradients are summed in another way where the blocks of columns suffice for all threads: no bit depends on it.
-TEST(GatherBlocks, HaveTheBitsOfSumsRowByRow) {
-  const StreamedFrom large(0);
-  int seen = 0;
-  for (const Entry& entry : entriesOf(gatherBackEnds)) {
-    if (entry.implementation != "blocks") continue;
-    const WithTarget target(entry);
-    for (const GatherCase& item : gatherCases())
-      for (const auto format : {Float32, Float16}) {
-        const GatherProblem problem = item.problem(Gradient, format);
-        SCOPED_TRACE(entry.name() + ", " + problem.describe());
-        const auto plan = preparedBy(entry, gatherBackEnds, problem);
-        if (!plan) continue;
-        ++seen;
-        std::vector<std::vector<double>> found;
-        for (const int threads : {1, 2, 100}) {
-          GatherCall call(item, problem, Values::Random, 1, entry.device);
-          call.execute(*plan, threads);
-          EXPECT_TRUE(compare(call.expected(), call.found(), format, Tier::Bounded).passed());
-          found.push_back(call.found());
-        }
-        EXPECT_EQ(found[0], found[1]);
-        EXPECT_EQ(found[0], found[2]);
-      }
-  }
-  EXPECT_GT(seen, 0);
-}
-
 /// The order of the sums is that of the indices: 2^24 + 1 is 2^24 in float32, so others give another result.
 TEST_P(GatherPlan, SumsAreInTheOrderOfTheIndices) {
   const WithTarget target(GetParam());

@@ -14,7 +14,7 @@ namespace mps::detail {
 enum class GatherDirection : std::uint8_t { Forward, Gradient };
 enum class GatherIndices : std::uint8_t { UInt32, Int32, UInt16 };
 
-/// All numbers of one call (spec/04 section 15.6). An array is a tensor: images = the product of the lengths behind the axis,
+/// All numbers of one call. An array is a tensor: images = the product of the lengths behind the axis,
 /// height = the length along it, width 1, channels = the product of those before it.
 ///
 ///     forward    result(n, i, c) = source(n, k_i, c), 0 where k_i names no row of the source

@@ -7,7 +7,7 @@
 #include "mps/conform/compare.hpp"
 #include "mps/gather/gather_arrays_conform.hpp"
 
-/// The reference against spec/04 section 15.6.
+/// The reference against worked examples.
 namespace mps::detail::gather_reference_test {
 namespace {
 

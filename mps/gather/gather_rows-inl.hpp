@@ -24,27 +24,27 @@ namespace mps::detail::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// Writes two vectors, past the caches if that is asked for: of float16 together they are a line of a cache.
+/// Writes two vectors, with non-temporal stores if that is asked for: of float16 both together fill a cache line.
 template <class D, class V = hn::Vec<D>>
-HWY_INLINE void storePair(D d, V first, V second, float* to, bool pastCaches) {
-  storeOrStream(d, first, to, pastCaches);
-  storeOrStream(d, second, to + hn::Lanes(d), pastCaches);
+HWY_INLINE void storePair(D d, V first, V second, float* to, bool isNonTemporal) {
+  storeOrStream(d, first, to, isNonTemporal);
+  storeOrStream(d, second, to + hn::Lanes(d), isNonTemporal);
 }
 template <class D, class V = hn::Vec<D>>
-HWY_INLINE void storePair(D d, V first, V second, Float16* to, bool pastCaches) {
+HWY_INLINE void storePair(D d, V first, V second, Float16* to, bool isNonTemporal) {
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
   const hn::Repartition<std::uint16_t, D> both;
   const hn::Rebind<std::uint16_t, D> half;
   const hn::Rebind<hwy::float16_t, D> dh;
-  if (pastCaches && reinterpret_cast<std::uintptr_t>(to) % (2 * hn::Lanes(both)) == 0) {
+  if (isNonTemporal && reinterpret_cast<std::uintptr_t>(to) % (2 * hn::Lanes(both)) == 0) {
     hn::Stream(hn::Combine(both, hn::BitCast(half, hn::DemoteTo(dh, second)),
                            hn::BitCast(half, hn::DemoteTo(dh, first))),
                both, reinterpret_cast<std::uint16_t*>(to));
     return;
   }
 #endif
-  storeOrStream(d, first, to, pastCaches);
-  storeOrStream(d, second, to + hn::Lanes(d), pastCaches);
+  storeOrStream(d, first, to, isNonTemporal);
+  storeOrStream(d, second, to + hn::Lanes(d), isNonTemporal);
 }
 
 /// Vectors of a row that are summed together: half of the registers.
@@ -55,7 +55,7 @@ constexpr std::int64_t kVectorsTogether = 8;
 #endif
 
 /// Adds some rows to `totals`, vector i of which is that of column i * Lanes.
-/// @param placesLeft of all rows, from `place` on: those that come kGatherRowsAhead later are asked for
+/// @param placesLeft of all rows, from `place` on: those that come kGatherRowsAhead later are prefetched
 template <std::int64_t vectors, class T, class V>
 HWY_INLINE void addTerms(const T* from, std::int64_t stride, const std::int64_t* place, std::int64_t count,
                          std::int64_t placesLeft, V (&totals)[kVectorsTogether]) {
@@ -78,7 +78,7 @@ HWY_INLINE void addTerms(const T* from, std::int64_t stride, const std::int64_t*
 /// @param placesLeft of all rows
 template <class T>
 HWY_INLINE void sumRow(const T* from, std::int64_t stride, const std::int64_t* places, std::int64_t terms,
-                       std::int64_t placesLeft, std::int64_t count, bool pastCaches, T* to) {
+                       std::int64_t placesLeft, std::int64_t count, bool isNonTemporal, T* to) {
   const hn::ScalableTag<float> d;
   const auto step = static_cast<std::int64_t>(hn::Lanes(d));
   HWY_ALIGN float sums[kGatherColumns];  // of the terms before, where there are many
@@ -98,10 +98,10 @@ HWY_INLINE void sumRow(const T* from, std::int64_t stride, const std::int64_t* p
           hn::Store(totals[v()], d, sums + c + v() * step);
         });
       else if constexpr (vectors() == 1)
-        storeOrStream(d, totals[0], to + c, pastCaches);
+        storeOrStream(d, totals[0], to + c, isNonTemporal);
       else
         unrolled<vectors() / 2>([&](auto v) HWY_ATTR __attribute__((always_inline)) {
-          storePair(d, totals[2 * v()], totals[2 * v() + 1], to + c + 2 * v() * step, pastCaches);
+          storePair(d, totals[2 * v()], totals[2 * v() + 1], to + c + 2 * v() * step, isNonTemporal);
         });
     };
     std::int64_t c = 0;
@@ -126,6 +126,18 @@ HWY_INLINE void sumRow(const T* from, std::int64_t stride, const std::int64_t* p
   } while (done < terms);
 }
 
+/// The same for rows that are shorter than vectors.
+template <class T>
+HWY_INLINE void sumShortRow(const T* from, std::int64_t stride, const std::int64_t* place,
+                            const std::int64_t* end, std::int64_t channels, T* to) {
+  const hn::CappedTag<float, 1> d;  // converts float16 by instructions
+  float sums[kGatherVectorRow] = {};
+  for (; place < end; ++place)
+    for (std::int64_t c = 0; c < channels; ++c)
+      sums[c] += hn::GetLane(loadFloats(d, from + *place * stride + c));
+  for (std::int64_t c = 0; c < channels; ++c) storeOrStream(d, hn::Set(d, sums[c]), to + c, false);
+}
+
 /// Parts of rows of the destination: part p is the (p mod parts)th one of a row, of kGatherColumns elements.
 template <class T>
 HWY_INLINE void sumPartsOf(const GatherSums& sums, std::int64_t begin, std::int64_t end) {
@@ -138,12 +150,18 @@ HWY_INLINE void sumPartsOf(const GatherSums& sums, std::int64_t begin, std::int6
     const std::int64_t n = row / to.height;
     const std::int64_t k = row % to.height;
     const std::int64_t first = part % parts * kGatherColumns;
+    if (to.channels < kGatherVectorRow) {
+      sumShortRow(gradient + sums.gradient.offset(n, 0, 0, 0), sums.gradient.rowStride,
+                  sums.places + sums.starts[k], sums.places + sums.starts[k + 1], to.channels,
+                  destination + to.offset(n, k, 0, 0));
+      continue;
+    }
     sumRow(gradient + sums.gradient.offset(n, 0, 0, first), sums.gradient.rowStride,
            sums.places + sums.starts[k], sums.starts[k + 1] - sums.starts[k],
            sums.starts[to.height] - sums.starts[k], std::min(kGatherColumns, to.channels - first),
-           sums.pastCaches, destination + to.offset(n, k, 0, first));
+           sums.isNonTemporal, destination + to.offset(n, k, 0, first));
   }
-  if (sums.pastCaches) finishStreaming();
+  if (sums.isNonTemporal) finishStreaming();
 }
 
 }  // namespace mps::detail::HWY_NAMESPACE

@@ -13,7 +13,7 @@
 #include "mps/gather/gather_reference.hpp"
 #include "mtl/memory.hpp"
 
-/// The public classes against spec/04 section 15.6.
+/// The public classes.
 namespace mps::gather_test {
 namespace {
 
@@ -84,7 +84,7 @@ TEST_F(Gather, Defaults) {
   EXPECT_EQ(gradient_->className(), "NDArrayGatherGradient");
 }
 
-/// spec/04 section 15.6: along the axis result[i] = source[indices[i]], other axes are copied; dimension 0 is the fastest.
+/// Along the axis result[i] = source[indices[i]], other axes are copied; dimension 0 is the fastest.
 TEST_F(Gather, ResultIsTheSourceAtTheIndices) {
   EXPECT_EQ(gathered(x_, 0, indices({1, 0, 1}), {3, 3, 2}),
             (Values{2, 1, 2, 4, 3, 4, 6, 5, 6, 8, 7, 8, 10, 9, 10, 12, 11, 12}));
@@ -92,7 +92,7 @@ TEST_F(Gather, ResultIsTheSourceAtTheIndices) {
   EXPECT_EQ(gathered(x_, 2, indices({1}), {2, 3, 1}), (Values{7, 8, 9, 10, 11, 12}));
 }
 
-/// spec/04 section 15.6: dSrc[k] = sum over i with indices[i] = k of g[i]; others 0.
+/// DSrc[k] = sum over i with indices[i] = k of g[i]; others 0.
 TEST_F(Gather, GradientsOfEqualIndicesAddUpAndOtherRowsAreZero) {
   gather_->setAxis(1);
   const Array numbers = indices({2, 0, 2});
@@ -137,7 +137,7 @@ TEST_F(Gather, IndicesAreReadWhenTheWorkRuns) {
   EXPECT_EQ(valuesOf(*result), (Values{3, 2}));
 }
 
-/// spec/00 D9: the state keeps the axis that the forward kernel had.
+/// docs/decisions.md, D9: the state keeps the axis that the forward kernel had.
 TEST_F(Gather, D9TheAxisIsThatOfTheForwardEncode) {
   const Array square = array({2, 2}, {1, 2, 3, 4});
   const Array numbers = indices({1, 1});
@@ -180,7 +180,7 @@ TEST_F(Gather, WorksThroughItsBaseClasses) {
   EXPECT_EQ(valuesOf(*dx), (Values{20, 40, 40}));
 }
 
-/// spec/00 D10: only the size of the primary array counts for the gradient.
+/// docs/decisions.md, D10: only the size of the primary array counts for the gradient.
 TEST_F(Gather, D10TheGradientReadsNoSource) {
   const Array numbers = indices({1, 1});
   const Array dx = poisonedArray({2});

@@ -96,6 +96,7 @@ detail::PreparedCall NNGramMatrixCalculation::prepareForward(const detail::Forwa
   problem.source = call.source;
   problem.matrix = call.destination;
   problem.threadCount = device()->threadCount();
+  problem.deviceName = device()->name();
   detail::PreparedCall prepared;
   prepared.plan = detail::planFor(*device(), detail::gramMatrixBackEnds, problem);
   prepared.scalars[0] = static_cast<double>(alpha_);
@@ -145,6 +146,7 @@ std::vector<detail::PreparedCall> NNGramMatrixCalculationGradient::prepareGradie
   problem.matrix = call.gradient;
   problem.destination = call.destination;
   problem.threadCount = device()->threadCount();
+  problem.deviceName = device()->name();
   detail::PreparedCall prepared;
   prepared.plan = detail::planFor(*device(), detail::gramMatrixBackEnds, problem);
   prepared.scalars[0] = static_cast<double>(alpha_);

@@ -10,12 +10,12 @@
 #include "mps/core/cnn_gradient_kernel.hpp"
 #include "mps/core/cnn_kernel.hpp"
 
-/// Gram matrices of feature channels, the measure of style (MPSCNNConvolution.h; spec/02 section 7).
+/// Gram matrices of feature channels, the measure of style (MPSCNNConvolution.h).
 namespace mps {
 
 class Image;
 
-/// Chooses alpha for each encode of a graph (protocol MPSNNGramMatrixCallback; spec/04 section 7.8).
+/// Chooses alpha for each encode of a graph (protocol MPSNNGramMatrixCallback).
 class NNGramMatrixCallback : public SecureCoding {
  public:
   /// Called right before the kernel is encoded. @param sourceImage, destinationImage one of the batch, as a sample: its

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <memory>
-#include <optional>
 #include <string>
 
 #include "mps/core/onednn_plan_cpu.hpp"
@@ -170,64 +169,9 @@ class MatmulPlan final : public Plan {
   DividedProduct adding_;
 };
 
-GramMatrixProblem ofImages(GramMatrixProblem problem, std::int64_t images) {
-  problem.source.images = problem.matrix.images = images;
-  if (!problem.isForward()) problem.destination.images = images;
-  return problem;
-}
-
-/// Some images after the others, so that copies stay in the caches.
-class GroupsPlan final : public Plan {
- public:
-  GroupsPlan(const GramMatrixProblem& problem, std::int64_t images)
-      : problem_(problem), images_(images), group_(ofImages(problem, images)) {
-    if (const std::int64_t rest = problem.source.images % images; rest != 0)
-      rest_.emplace(ofImages(problem, rest));
-  }
-
-  void run(mtl::Stream& stream, const Operands& operands) const override {
-    const auto skip = [](auto*& memory, const TensorShape& shape, std::int64_t image) {
-      if (memory != nullptr)
-        memory += image * shape.imageStride * static_cast<std::int64_t>(bytesPerChannel(shape.format));
-    };
-    for (std::int64_t first = 0; first < problem_.source.images; first += images_) {
-      Operands part = operands;
-      skip(part.source, problem_.source, first);
-      skip(part.gradient, problem_.matrix, first);
-      skip(part.destination, problem_.isForward() ? problem_.matrix : problem_.destination, first);
-      const bool isWhole = first + images_ <= problem_.source.images;
-      (isWhole ? group_ : *rest_).run(stream, part);
-    }
-  }
-
-  [[nodiscard]] bool isReference() const { return group_.isReference(); }
-  [[nodiscard]] std::size_t scratchBytes() const override {
-    return std::max(group_.scratchBytes(), rest_ ? rest_->scratchBytes() : 0);
-  }
-  [[nodiscard]] bool canAccumulate() const override { return group_.canAccumulate(); }
-  [[nodiscard]] std::string describe() const override { return group_.describe(); }
-
- private:
-  GramMatrixProblem problem_;
-  std::int64_t images_;
-  MatmulPlan group_;
-  std::optional<MatmulPlan> rest_;
-};
-
-/// Images whose copies are made at a time.
-std::int64_t imagesAtATime(const GramMatrixProblem& problem) {
-  constexpr std::size_t kMostBytes = std::size_t{8} << 20U;
-  const GramMatrixProblem one = ofImages(problem, 1);
-  const std::size_t bytes =
-      Staged(one.source).bytes() + Staged(one.isForward() ? one.matrix : one.destination).bytes();
-  if (bytes == 0) return problem.source.images;
-  return static_cast<std::int64_t>(
-      std::clamp<std::size_t>(kMostBytes / bytes, 1, static_cast<std::size_t>(problem.source.images)));
-}
-
 Preparation prepareMatmul(const GramMatrixProblem& problem) {
   if (problem.source.elements() == 0) return Refusal{"there is nothing to multiply"};
-  return prepareByOneDnn<GroupsPlan>(problem, imagesAtATime(problem));
+  return prepareByOneDnn<MatmulPlan>(problem);
 }
 
 /// Pixel after pixel, some channels of the result at a time.
@@ -303,7 +247,7 @@ Preparation preparePlain(const GramMatrixProblem& problem) {
 }
 
 constexpr Implementation<GramMatrixProblem> kImplementations[] = {{"matmul", prepareMatmul},
-                                                                  {"plain", preparePlain}};
+                                                                  {"dot products", preparePlain}};
 
 }  // namespace
 

@@ -7,7 +7,7 @@
 #include "mps/core/node.hpp"
 #include "mps/gram_matrix/gram_matrix.hpp"
 
-/// Graph nodes of Gram matrices (spec/04 sections 7.8 and 8.1).
+/// Graph nodes of Gram matrices.
 namespace mps {
 
 /// Stands for NNGramMatrixCalculation (MPSNNGramMatrixCalculationNode).

@@ -58,7 +58,7 @@ std::shared_ptr<const Plan> planOf(const Entry& entry, const GramMatrixProblem& 
 
 /// No entry has vectors of its own: each is tried once.
 std::vector<Entry> entries() {
-  std::vector<Entry> all = entriesOf(gramMatrixBackEnds, "plain");
+  std::vector<Entry> all = entriesOf(gramMatrixBackEnds, "dot products");
   std::vector<Entry> once;
   for (Entry& entry : all) {
     entry.target = 0;
@@ -118,7 +118,7 @@ TEST_P(GramMatrixPlan, OnlyFloat32GradientsAccumulate) {
   EXPECT_FALSE(planOf(GetParam(), item.forward(Float32, Float32, kThreads))->canAccumulate());
 }
 
-/// Copies are made of some images at a time: here of 2, 2 and 1.
+/// Float16 images are copied to float32.
 TEST_P(GramMatrixPlan, ManyImagesThatAreCopied) {
   const GramMatrixCase item{"", 5, 600, 583, 2};
   for (const auto direction : {Forward, Gradient}) {
@@ -154,7 +154,8 @@ TEST(GramMatrixProblem, HashAndEqualitySeeEachField) {
                 {"source", [](GramMatrixProblem& p) { ++p.source.width; }},
                 {"matrix", [](GramMatrixProblem& p) { ++p.matrix.rowStride; }},
                 {"destination", [](GramMatrixProblem& p) { p.destination.format = Float16; }},
-                {"threadCount", [](GramMatrixProblem& p) { ++p.threadCount; }}});
+                {"threadCount", [](GramMatrixProblem& p) { ++p.threadCount; }},
+                {"deviceName", [](GramMatrixProblem& p) { p.deviceName = "cuda:1"; }}});
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 
@@ -13,7 +14,7 @@ namespace mps::detail {
 
 enum class GramMatrixDirection : std::uint8_t { Forward, Gradient };
 
-/// All numbers of one call but alpha (spec/02 section 7). Of each image, with X the matrix [pixels][C] of the source and
+/// All numbers of one call but alpha. Of each image, with X the matrix [pixels][C] of the source and
 /// G that of the incoming gradient, [C][C]:
 ///
 ///     forward    matrix  = alpha X^T X
@@ -35,10 +36,13 @@ struct GramMatrixProblem {
   TensorShape matrix;       ///< images x 1 x C x C
   TensorShape destination;  ///< of a gradient
   int threadCount = 0;      ///< of a CPU: those that share a product, each with scratch memory of its own
+  std::string
+      deviceName;  ///< mtl::Device::name(), for libraries that choose by the GPU; empty: the current one
 
   bool operator==(const GramMatrixProblem&) const = default;
   [[nodiscard]] std::size_t hash() const {
-    return hashOf(direction, source.hash(), matrix.hash(), destination.hash(), threadCount);
+    return hashOf(direction, source.hash(), matrix.hash(), destination.hash(), threadCount,
+                  std::hash<std::string>()(deviceName));
   }
   /// One line with every number.
   [[nodiscard]] std::string describe() const;

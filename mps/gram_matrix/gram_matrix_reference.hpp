@@ -3,7 +3,7 @@
 #include "mps/core/reference_tensor.hpp"
 #include "mps/gram_matrix/gram_matrix_problem.hpp"
 
-/// Gram matrices in float64, straight from spec/02 section 7. Of the problem the formats count only for the error
+/// Gram matrices in float64, straight from the formula. Of the problem the formats count only for the error
 /// bounds, the strides not at all.
 namespace mps::detail {
 

@@ -6,7 +6,7 @@
 #include "mps/core/test_images.hpp"
 #include "mps/gram_matrix/gram_matrix_node.hpp"
 
-/// The public classes and nodes, against spec/02 section 7 and spec/04 section 7.8. The arithmetic over all shapes is
+/// The public classes and nodes. The arithmetic over all shapes is
 /// tested with the plans.
 namespace mps::gram_matrix_test {
 namespace {

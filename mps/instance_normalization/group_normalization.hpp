@@ -6,7 +6,7 @@
 
 #include "mps/instance_normalization/instance_normalization.hpp"
 
-/// Group normalisation (MPSCNNGroupNormalization.h; spec/03 section 7): as instance normalisation, but mean and
+/// Group normalisation (MPSCNNGroupNormalization.h): as instance normalisation, but mean and
 /// variance are those of a group of K = channels / groups adjacent channels, over m = K width height values; gamma and
 /// beta stay per channel:
 ///

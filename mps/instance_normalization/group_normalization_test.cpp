@@ -10,7 +10,7 @@
 #include "mps/instance_normalization/instance_normalization_fixed_source.hpp"
 #include "mtl/buffer.hpp"
 
-/// What group normalisation has of its own: spec/03 section 7, on the example of section 7.6 (channels innermost):
+/// What group normalisation has of its own, on an example (channels innermost):
 /// two channels in one group, gamma [3, 6], beta [1, 0], epsilon 4.
 namespace mps::group_normalization_test {
 namespace {

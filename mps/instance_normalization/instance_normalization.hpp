@@ -11,7 +11,7 @@
 #include "mps/core/image_normalization_data_source.hpp"
 #include "mps/core/layer_kernel.hpp"
 
-/// Instance normalisation (MPSCNNInstanceNormalization.h; spec/03 section 6): each channel of each image is
+/// Instance normalisation (MPSCNNInstanceNormalization.h): each channel of each image is
 /// normalised with its own mean and variance over the m = width height pixels, in training and inference alike.
 ///
 ///     mean     = 1/m sum x             variance  = 1/m sum (x - mean)^2

@@ -52,7 +52,7 @@ void addPlanCases(std::vector<ConformCase>& cases, const InstanceNormalizationIm
                          [=](ConformRun& run) { runPlan(run, implementation, problem, tier, isAligned); }});
       }
   }
-  if (implementation.name == "teams" && kind == Kind::Instance && tier == Tier::Bounded &&
+  if (implementation.name == "chunks of pixels" && kind == Kind::Instance && tier == Tier::Bounded &&
       formats.source == formats.result && !isUnorm(formats.source)) {
     const InstanceNormalizationTensors tensors = largeInstanceNormalizationTensors();
     InstanceNormalizationProblem problem = tensors.problem(operation, formats.source, formats.result);

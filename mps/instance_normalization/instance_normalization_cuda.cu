@@ -4,11 +4,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <type_traits>
+#include <variant>
 
 #include "mps/instance_normalization/instance_normalization_problem.hpp"
 #include "mps/instance_normalization/instance_normalization_slices_cuda.cuh"
-#include "mps/instance_normalization/instance_normalization_teams_cuda.cuh"
 #include "mtl/cuda/api.hpp"
 
 namespace mps::detail {
@@ -27,14 +28,14 @@ constexpr std::int64_t kPixelsOfSum = 8;      ///< of a thread that sums, at lea
 constexpr std::int64_t kMostSumBlocks = 512;  ///< of all images, so that few numbers are left to join
 constexpr std::int64_t kMostImages = 65535;   ///< along z, in one launch
 
-/// In one go where the pixels of a few channels fit into the shared memory of a few blocks, or of a team of many. Otherwise
-/// of each image: sums of chunks, their join, statistics of the groups (but where they were saved), and the map.
+/// Of each image: sums of chunks, their join, statistics of the groups (but where they were saved), and the map.
+/// Or in one launch, where the pixels of a few channels fit into the shared memory of a thread-block cluster. Pixels
+/// that are unaligned, or not at equal distances, show when it runs: they go the way of the other entry.
 class ImagesPlan final : public Plan {
  public:
-  /// @param prefersTeams also for images that fit into the shared memory of a cluster
-  ImagesPlan(const InstanceNormalizationProblem& problem, bool prefersTeams)
+  ImagesPlan(const InstanceNormalizationProblem& problem, bool holdsImages)
       : problem_(problem),
-        prefersTeams_(prefersTeams),
+        holdsImages_(holdsImages),
         channels_(problem.source.channels),
         images_(problem.source.images),
         pixels_(static_cast<double>(problem.source.height * problem.source.width)) {
@@ -63,7 +64,18 @@ class ImagesPlan final : public Plan {
     return !isForward() && problem_.destination.format == ImageFeatureChannelFormat::Float32;
   }
 
+  [[nodiscard]] std::string describe() const override {
+    return holdsImages_ ? "(chunks of pixels where they are unaligned)" : "";
+  }
+
   void run(mtl::Stream& stream, const Operands& operands) const override { runPart(stream, operands, {}); }
+
+  /// Whether a multiprocessor, or a few, can hold all pixels of some channels, on the current device.
+  [[nodiscard]] bool fitsSharedMemory() const {
+    if (!isEvenlySpaced() || problem_.source.elements() == 0) return false;
+    if (format_ == ImageFeatureChannelFormat::Float32) return divisionOf<float>().slices > 0;
+    return format_ == ImageFeatureChannelFormat::Float16 && divisionOf<Float16>().slices > 0;
+  }
 
   /// Of some of the images. @param carried what those before have summed, where gradients are summed over images
   void runPart(mtl::Stream& stream, const Operands& operands, const cuda::CarriedSums& carried) const {
@@ -78,26 +90,25 @@ class ImagesPlan final : public Plan {
  private:
   [[nodiscard]] bool isForward() const { return problem_.operation == Operation::Forward; }
   void compute(mtl::Stream& stream, const Operands& operands) const {
-    if (takesPacks(operands) && goesOnInImages()) {
-      if (format_ == ImageFeatureChannelFormat::Float32 && runAtOnce<float>(stream, operands)) return;
-      if (format_ == ImageFeatureChannelFormat::Float16 && runAtOnce<Float16>(stream, operands)) return;
-    }
-    cuda::withAccess(format_, takesPacks(operands),
+    if (holdsImages_ && takesVectors(operands) && fitsSharedMemory())
+      return format_ == ImageFeatureChannelFormat::Float32 ? runSlices<float>(stream, operands)
+                                                           : runSlices<Float16>(stream, operands);
+    cuda::withAccess(format_, takesVectors(operands),
                      [&](auto access) { runImages<decltype(access)>(stream, operands); });
   }
-  [[nodiscard]] bool takesPacks(const Operands& operands) const {
+  [[nodiscard]] bool takesVectors(const Operands& operands) const {
     return cuda::takesLanes(problem_.source, operands.source) &&
            (isForward() || cuda::takesLanes(problem_.gradient, operands.gradient)) &&
            (!problem_.computesData || cuda::takesLanes(problem_.destination, operands.destination));
   }
 
   /// Whether the pixels of an image lie at equal distances.
-  [[nodiscard]] bool goesOnInImages() const {
-    const auto goesOn = [](const TensorShape& shape) {
+  [[nodiscard]] bool isEvenlySpaced() const {
+    const auto isEven = [](const TensorShape& shape) {
       return shape.height == 1 || shape.rowStride == shape.width * shape.pixelStride;
     };
-    return goesOn(problem_.source) && (isForward() || goesOn(problem_.gradient)) &&
-           (!problem_.computesData || goesOn(problem_.destination));
+    return isEven(problem_.source) && (isForward() || isEven(problem_.gradient)) &&
+           (!problem_.computesData || isEven(problem_.destination));
   }
   /// Lets a kernel take all shared memory of a multiprocessor.
   template <class Kernel>
@@ -111,29 +122,18 @@ class ImagesPlan final : public Plan {
     return kernel;
   }
 
-  /// @return whether that was possible; otherwise nothing was done
   template <class T>
-  bool runAtOnce(mtl::Stream& stream, const Operands& operands) const {
-    const auto most = static_cast<std::size_t>(attributeOfDevice(cudaDevAttrMaxSharedMemoryPerBlockOptin));
-    const int processors = attributeOfDevice(cudaDevAttrMultiProcessorCount);
-    const std::int64_t groupChannels = channels_ / problem_.groups;
-    const std::int64_t tensors = isForward() ? 1 : 2;
-    cuda::SliceDivision slices(
-        problem_.source, cuda::kLanes<T>, channels_, groupChannels, tensors,
-        attributeOfDevice(cudaDevAttrComputeCapabilityMajor) >= 9 ? 8 : 1, most,
+  [[nodiscard]] cuda::SliceDivision divisionOf() const {
+    return cuda::SliceDivision(
+        problem_.source, cuda::kLanes<T>, channels_, channels_ / problem_.groups, isForward() ? 1 : 2,
+        attributeOfDevice(cudaDevAttrComputeCapabilityMajor) >= 9 ? 8 : 1,
+        static_cast<std::size_t>(attributeOfDevice(cudaDevAttrMaxSharedMemoryPerBlockOptin)),
         static_cast<std::size_t>(attributeOfDevice(cudaDevAttrMaxSharedMemoryPerMultiprocessor)));
-    cuda::TeamDivision teams(problem_.source, cuda::kLanes<T>, channels_, groupChannels, tensors,
-                             isForward() ? 0 : cuda::TeamPart<T, 2>::keptCount,
-                             cuda::threadsInTeam<T>(tensors), processors, most);
-    if (prefersTeams_ || (teams.holdsMost && (slices.slices == 0 || slices.splitsLines)))
-      if (runTeams<T>(stream, operands, teams, processors)) return true;
-    if (slices.slices == 0) return false;
-    runSlices<T>(stream, operands, slices);
-    return true;
   }
 
   template <class T>
-  void runSlices(mtl::Stream& stream, const Operands& operands, cuda::SliceDivision& division) const {
+  void runSlices(mtl::Stream& stream, const Operands& operands) const {
+    cuda::SliceDivision division = divisionOf<T>();
     fill(division.arguments, operands);
     const auto start = [&](auto* kernel) {
       mtl::cuda::launch(stream, withSharedMemory(kernel),
@@ -151,31 +151,6 @@ class ImagesPlan final : public Plan {
     startBlocks(std::integral_constant<unsigned, 2>());
     startBlocks(std::integral_constant<unsigned, 4>());
     startBlocks(std::integral_constant<unsigned, 8>());
-  }
-
-  /// @return whether all blocks can run at the same time; otherwise nothing was done
-  template <class T>
-  bool runTeams(mtl::Stream& stream, const Operands& operands, cuda::TeamDivision& division,
-                int processors) const {
-    if (division.blocks == 0) return false;
-    auto* const kernel = withSharedMemory(isForward() ? cuda::normalizeInTeams<T> : cuda::gradientInTeams<T>);
-    const int places =
-        processors * mtl::cuda::blocksOfMultiprocessor(kernel, division.threads, division.sharedBytes);
-    if (division.blocks > static_cast<unsigned>(places)) return false;
-    cuda::SliceArguments& a = division.arguments;
-    fill(a, operands);
-    if (!isForward() && !problem_.hasSavedStatistics) {
-      a.statistics.memory = scratch<double>(operands, statisticsOffset());
-      findStatistics<cuda::InPacks<T>>(stream, operands, a.statistics);
-    }
-    const std::uint32_t sums = division.blocks * 4 * a.channels.divisor();
-    a.team.sums = scratch<ulonglong2>(operands, chunksOffset());
-    a.team.begun = a.team.sums + sums;
-    mtl::cuda::launch(stream, cuda::clearTeams, dim3(mtl::cuda::blocksFor(sums + division.blocks)),
-                      dim3(mtl::cuda::kBlockThreads), 0, a.team.sums, sums + division.blocks);
-    mtl::cuda::launchTogether(stream, kernel, dim3(division.blocks), dim3(division.threads),
-                              division.sharedBytes, a);
-    return true;
   }
 
   void fill(cuda::SliceArguments& a, const Operands& operands) const {
@@ -199,7 +174,7 @@ class ImagesPlan final : public Plan {
     }
   }
 
-  // Scratch memory: sums of images, statistics, shares of groups, sums of chunks or of teams.
+  // Scratch memory: sums of images, statistics, shares of groups, sums of chunks.
   static std::size_t doubles(std::int64_t count) {
     return (static_cast<std::size_t>(count) * sizeof(double) + 255) / 256 * 256;
   }
@@ -216,10 +191,7 @@ class ImagesPlan final : public Plan {
     for (const std::int64_t lanes : {1, 4, 8})
       if (problem_.source.channels % lanes == 0)
         chunks = std::max<std::int64_t>(chunks, sumGrid(lanes).grid.x);
-    // Slices have no more than 32 packs of at most 8 channels.
-    const std::int64_t values = 2 * std::min<std::int64_t>(problem_.source.channels, 256);
-    return std::max(doubles(images_ * chunks * 2 * problem_.source.channels),
-                    doubles(2 * cuda::kMostTeamBlocks * (2 * values + 1)));
+    return doubles(images_ * chunks * 2 * problem_.source.channels);
   }
   template <class T>
   static T* scratch(const Operands& operands, std::size_t offset) {
@@ -307,7 +279,7 @@ class ImagesPlan final : public Plan {
   }
 
   InstanceNormalizationProblem problem_;  ///< whose pixels may have been widened
-  bool prefersTeams_;
+  bool holdsImages_;
   std::int64_t channels_;  ///< before that
   std::int64_t images_;
   double pixels_;  ///< of an image
@@ -317,10 +289,10 @@ class ImagesPlan final : public Plan {
 /// More images than a launch takes, one part of them after the other.
 class PartsPlan final : public Plan {
  public:
-  PartsPlan(const InstanceNormalizationProblem& problem, bool prefersTeams)
+  PartsPlan(const InstanceNormalizationProblem& problem, bool holdsImages)
       : problem_(problem),
-        whole_(withImages(problem, kMostImages), prefersTeams),
-        last_(withImages(problem, problem.source.images - (parts() - 1) * kMostImages), prefersTeams) {}
+        whole_(withImages(problem, kMostImages), holdsImages),
+        last_(withImages(problem, problem.source.images - (parts() - 1) * kMostImages), holdsImages) {}
 
   [[nodiscard]] std::size_t scratchBytes() const override {
     return carriedBytes() + std::max(whole_.scratchBytes(), last_.scratchBytes());
@@ -371,22 +343,28 @@ class PartsPlan final : public Plan {
   ImagesPlan last_;
 };
 
-Preparation prepare(const InstanceNormalizationProblem& problem, bool prefersTeams) {
+Preparation prepare(const InstanceNormalizationProblem& problem, bool holdsImages) {
   for (const TensorShape* shape : {&problem.source, &problem.gradient, &problem.destination})
     if (!ChannelGrid::fits(*shape)) return Refusal{ChannelGrid::kTooLarge};
-  if (problem.source.images > kMostImages) return std::make_shared<const PartsPlan>(problem, prefersTeams);
-  return std::make_shared<const ImagesPlan>(problem, prefersTeams);
+  if (problem.source.images > kMostImages) return std::make_shared<const PartsPlan>(problem, holdsImages);
+  return std::make_shared<const ImagesPlan>(problem, holdsImages);
 }
-Preparation prepareImages(const InstanceNormalizationProblem& problem) {
+Preparation prepareClusters(const InstanceNormalizationProblem& problem) {
+  Preparation prepared = prepare(problem, true);
+  if (std::holds_alternative<Refusal>(prepared)) return prepared;
+  InstanceNormalizationProblem one = problem;
+  for (TensorShape* shape : {&one.source, &one.gradient, &one.destination})
+    shape->images = std::min<std::int64_t>(shape->images, 1);
+  if (!ImagesPlan(one, true).fitsSharedMemory())
+    return Refusal{"no cluster of blocks holds the pixels of some channels in shared memory"};
+  return prepared;
+}
+Preparation prepareChunks(const InstanceNormalizationProblem& problem) {
   return prepare(problem, false);
 }
-Preparation prepareTeams(const InstanceNormalizationProblem& problem) {
-  return prepare(problem, true);
-}
 
-/// The second one where it is asked for by name: so small images check what large ones need.
-constexpr Implementation<InstanceNormalizationProblem> implementations[] = {{"images", prepareImages},
-                                                                            {"teams", prepareTeams}};
+constexpr Implementation<InstanceNormalizationProblem> implementations[] = {
+    {"shared memory", prepareClusters}, {"chunks of pixels", prepareChunks}};
 
 }  // namespace
 

@@ -54,21 +54,21 @@ __global__ void __launch_bounds__(ChannelGrid::kThreads, 2)
     sumImageGradients(ChannelGrid grid, SourceView source, SourceView gradient, GroupStatistics statistics,
                       ChunkSums sums) {
   constexpr int lanes = Access::lanes;
-  const std::uint32_t pack = grid.pack();
-  const bool isInside = pack < grid.packs;
+  const std::uint32_t vector = grid.pack();
+  const bool isInside = vector < grid.packs;
   double first[lanes] = {};
   double second[lanes] = {};
   if (isInside) {
     double mean[lanes];
 #pragma unroll
     for (int lane = 0; lane < lanes; ++lane) {
-      const std::uint32_t c = channelOf(pack * lanes + lane, statistics.channels);
+      const std::uint32_t c = channelOf(vector * lanes + lane, statistics.channels);
       mean[lane] = static_cast<double>(
           ChannelStatistics(statistics, blockIdx.z, c / statistics.groupChannels()).nearMean);
     }
     addGradients<Access, true, (lanes > 1)>(grid, source, gradient, mean, SameGradient(), first, second);
   }
-  storeChunk(sums, pack, isInside, first, second);
+  storeChunk(sums, vector, isInside, first, second);
 }
 
 /// Joins the chunks of each image. @param pixels of an image: the results are means and sums of squared differences;
@@ -197,21 +197,21 @@ struct NormalizeImageArguments {
 template <class Access>
 __global__ void __launch_bounds__(ChannelGrid::kThreads, 2) normalizeImagePixels(NormalizeImageArguments a) {
   constexpr int lanes = Access::lanes;
-  const std::uint32_t pack = a.grid.pack();
-  if (pack >= a.grid.packs) return;
+  const std::uint32_t vector = a.grid.pack();
+  if (vector >= a.grid.packs) return;
   float mean[lanes];
   float scale[lanes];
   float shift[lanes];
 #pragma unroll
   for (int lane = 0; lane < lanes; ++lane) {
-    const std::uint32_t c = channelOf(pack * lanes + lane, a.statistics.channels);
+    const std::uint32_t c = channelOf(vector * lanes + lane, a.statistics.channels);
     const ChannelStatistics own(a.statistics, blockIdx.z, c / a.statistics.groupChannels());
     mean[lane] = own.nearMean;
     scale[lane] = static_cast<float>(static_cast<double>(a.gamma[c]) * own.r);
     shift[lane] = static_cast<float>(static_cast<double>(a.beta[c]) -
                                      own.restOfMean * static_cast<double>(scale[lane]));
   }
-  forEachPixel<Access, true, 1>(a.grid, pack * lanes, {a.source},
+  forEachPixel<Access, true, 1>(a.grid, vector * lanes, {a.source},
                                 [&](const ElementPlace& place, const typename Access::Fetched(&fetched)[1]) {
                                   typename Access::Values values = Access::valuesOf(fetched[0]);
 #pragma unroll
@@ -236,8 +236,8 @@ struct ImageGradientArguments {
 template <class Access>
 __global__ void __launch_bounds__(ChannelGrid::kThreads, 2) imageGradientOfPixels(ImageGradientArguments a) {
   constexpr int lanes = Access::lanes;
-  const std::uint32_t pack = a.grid.pack();
-  if (pack >= a.grid.packs) return;
+  const std::uint32_t vector = a.grid.pack();
+  if (vector >= a.grid.packs) return;
   float mean[lanes];
   float gamma[lanes];
   float meanGradient[lanes];
@@ -245,7 +245,7 @@ __global__ void __launch_bounds__(ChannelGrid::kThreads, 2) imageGradientOfPixel
   float inverseDeviation[lanes];
 #pragma unroll
   for (int lane = 0; lane < lanes; ++lane) {
-    const std::uint32_t c = channelOf(pack * lanes + lane, a.statistics.channels);
+    const std::uint32_t c = channelOf(vector * lanes + lane, a.statistics.channels);
     const std::int64_t group = c / a.statistics.groupChannels();
     const ChannelStatistics own(a.statistics, blockIdx.z, group);
     const double* const shares = a.shares + 2 * blockIdx.z * a.statistics.groups + group;
@@ -256,7 +256,7 @@ __global__ void __launch_bounds__(ChannelGrid::kThreads, 2) imageGradientOfPixel
     inverseDeviation[lane] = static_cast<float>(own.r);
   }
   forEachPixel<Access, true, 2>(
-      a.grid, pack * lanes, {a.gradient, a.source},
+      a.grid, vector * lanes, {a.gradient, a.source},
       [&](const ElementPlace& place, const typename Access::Fetched(&fetched)[2]) {
         typename Access::Values values = Access::valuesOf(fetched[0]);
         const typename Access::Values x = Access::valuesOf(fetched[1]);

@@ -7,7 +7,7 @@
 #include "mps/core/node.hpp"
 #include "mps/instance_normalization/group_normalization.hpp"
 
-/// Graph nodes of instance and group normalisation (spec/04 sections 7.4 and 8.1). In a training graph the gradients
+/// Graph nodes of instance and group normalisation. In a training graph the gradients
 /// of gamma and beta go to the data source, image by image.
 namespace mps {
 

@@ -123,7 +123,7 @@ TEST(InstanceNormalizationPlan, ThreadCountDoesNotMatter) {
     }
 }
 
-/// spec/00 D14: a gradient without the saved statistics computes the same ones again.
+/// docs/decisions.md, D14: a gradient without the saved statistics computes the same ones again.
 TEST(InstanceNormalizationPlan, SavedStatisticsAreThoseThatAreComputedAgain) {
   for (const InstanceNormalizationTensors& tensors : instanceNormalizationTensors()) {
     InstanceNormalizationProblem forward = tensors.problem(Forward, Float32, Float32);
@@ -144,7 +144,7 @@ TEST(InstanceNormalizationPlan, SavedStatisticsAreThoseThatAreComputedAgain) {
   }
 }
 
-/// spec/03 sections 6.6 and 7.6, in the order of the memory.
+/// The worked examples, in the order of the memory.
 TEST(InstanceNormalizationPlan, WorkedExamples) {
   struct Example {
     InstanceNormalizationTensors tensors;

@@ -14,7 +14,7 @@ namespace mps::detail {
 
 enum class InstanceNormalizationOperation : std::uint8_t { Forward, Gradient };
 
-/// All numbers of one call of an instance or group normalisation (spec/03 sections 6.5 and 7.5): each image and
+/// All numbers of one call of an instance or group normalisation: each image and
 /// each group of K = channels / groups adjacent channels has statistics of its own, over m = K height width
 /// values. Instance normalisation has as many groups as channels.
 ///

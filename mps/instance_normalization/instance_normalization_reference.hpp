@@ -5,7 +5,7 @@
 #include "mps/core/reference_tensor.hpp"
 #include "mps/instance_normalization/instance_normalization_problem.hpp"
 
-/// The float64 reference of instance and group normalisation (spec/03 sections 6.5 and 7.5). Of the problem only
+/// The float64 reference of instance and group normalisation. Of the problem only
 /// groups, epsilon, sumsImages and computesData count. gamma and beta have one value for each channel.
 namespace mps::detail {
 

@@ -14,18 +14,16 @@ namespace mps::detail::cuda {
 inline constexpr unsigned kMostSliceThreads = 512;
 inline constexpr unsigned kFewestSliceThreads = 96;
 
-/// The pixels of a thread's pack of channels, and the shared memory of its block.
+/// The pixels of a thread's vector of channels, and the shared memory of its block.
 /// @tparam blocks of a slice @tparam tensors that are held: the source, and the gradient
 template <class T, unsigned blocks, unsigned tensors>
 struct SlicePart {
   static constexpr int lanes = kLanes<T>;
-  static constexpr bool isTeam = blocks == kTeam;
   static constexpr bool isCluster = blocks > 1;
   static constexpr std::uint32_t stages = kSliceStages;
   static_assert(kFewestSliceThreads / 32 * 2 * sizeof(double) >= 2 * sizeof(double) + 4 * sizeof(float));
-  std::uint32_t rows, row, pack, firstPixel, image;
-  std::uint32_t count;      ///< pixels of a thread
-  std::uint32_t heldCount;  ///< those in shared memory
+  std::uint32_t rows, row, vector, firstPixel, image;
+  std::uint32_t count;  ///< pixels of a thread
   std::uint32_t stageSteps;
   std::uint32_t wide;    ///< channels of a slice, widened
   std::int64_t channel;  ///< the first one
@@ -33,8 +31,8 @@ struct SlicePart {
   uint4* heldGradient;
   std::uint32_t step;  ///< from one held pixel of a thread to the next
   double* partial;     ///< [warp][which][widened channel]
-  double* joining;     ///< [block][which][channel] of a cluster; in a team [which][channel] of this block
-  double* first;       ///< of channels; where sums of warps were, but in a team
+  double* joining;     ///< [block][which][channel] of a cluster
+  double* first;       ///< of channels; where sums of warps were
   double* second;
   double* means;  ///< of groups
   double* inverseDeviations;
@@ -49,24 +47,23 @@ struct SlicePart {
   __device__ SlicePart(const SliceArguments& a, std::uint32_t imageNumber, std::uint32_t slice,
                        std::uint32_t block)
       : rows(a.rows),
-        row(threadIdx.x / a.packs),
-        pack(threadIdx.x - row * a.packs),
+        row(threadIdx.x / a.vectors),
+        vector(threadIdx.x - row * a.vectors),
         firstPixel(block * a.pixelsOfBlock),
         image(imageNumber),
         stageSteps(a.stageSteps),
-        wide(a.packs * lanes),
+        wide(a.vectors * lanes),
         channel(static_cast<std::int64_t>(slice) * wide),
-        step(rows * a.packs) {
+        step(rows * a.vectors) {
     const std::uint32_t pixels = firstPixel < a.pixels ? min(a.pixelsOfBlock, a.pixels - firstPixel) : 0;
     count = row < rows && row < pixels ? (pixels - row + rows - 1) / rows : 0;
-    heldCount = isTeam ? min(count, a.heldPixels / rows) : count;
     extern __shared__ uint4 memory[];
-    const std::uint32_t packsOfTensor = a.heldPixels * a.packs;
+    const std::uint32_t vectorsOfTensor = a.pixelsOfBlock * a.vectors;
     held = memory + threadIdx.x;
-    heldGradient = held + packsOfTensor;
-    partial = reinterpret_cast<double*>(memory + tensors * packsOfTensor);
+    heldGradient = held + vectorsOfTensor;
+    partial = reinterpret_cast<double*>(memory + tensors * vectorsOfTensor);
     joining = partial + 2 * (blockDim.x / 32) * wide;
-    first = isTeam ? joining + 2 * wide : partial;
+    first = partial;
     second = first + wide;
     means = joining + sumsOfJoining() * wide;
     inverseDeviations = means + wide;
@@ -81,18 +78,18 @@ struct SlicePart {
     table = reinterpret_cast<float*>(partial + 2 * wide);
   }
   /// Doubles for each channel between sums of warps and statistics.
-  static constexpr std::uint32_t sumsOfJoining() { return isTeam ? 4 : isCluster ? 2 * blocks : 0; }
+  static constexpr std::uint32_t sumsOfJoining() { return isCluster ? 2 * blocks : 0; }
   /// Lets the blocks of a cluster send sums to this one, once. All threads take part, when all sums before were read.
   __device__ void openMailbox(const SliceArguments& a) const {
     constexpr auto bytes = static_cast<std::uint32_t>(2 * sizeof(double));
     if (threadIdx.x == 0) expectMail(mailbox, blocks * bytes * a.channels.divisor());
     arriveInSlice();
   }
-  /// Of a pixel of this thread's pack in a tensor.
+  /// Of a pixel of this thread's vector in a tensor.
   template <class View>
   [[nodiscard]] __device__ std::int64_t offset(const View& view, std::uint32_t i) const {
     return image * view.image + static_cast<std::int64_t>(firstPixel + row + i * rows) * view.pixel +
-           channel + pack * lanes;
+           channel + vector * lanes;
   }
 
   /// Starts to load what is there for channels and groups, before the pixels, behind which it would come late.
@@ -105,7 +102,7 @@ struct SlicePart {
     if (tensors == 1 || a.statistics.memory == nullptr) {
       const auto* const pixel =
           reinterpret_cast<const T*>(a.source.memory) + image * a.source.image + channel;
-      if (threadIdx.x < a.packs)
+      if (threadIdx.x < a.vectors)
         __pipeline_memcpy_async(shifts + threadIdx.x * lanes, pixel + threadIdx.x * lanes, sizeof(uint4));
     } else {
       for (std::uint32_t g = threadIdx.x; g < groups; g += blockDim.x) {
@@ -116,7 +113,7 @@ struct SlicePart {
     }
     __pipeline_commit();
   }
-  /// Where this thread's packs of an image begin.
+  /// Where this thread's vectors of an image begin.
   struct Inputs {
     const T* source;
     const T* gradient;
@@ -137,7 +134,7 @@ struct SlicePart {
   template <class Use>
   __device__ void forEachStage(Use use) const {
     for (std::uint32_t stage = 0; stage < stages; ++stage) {
-      use(stage * stageSteps, min((stage + 1) * stageSteps, heldCount));
+      use(stage * stageSteps, min((stage + 1) * stageSteps, count));
       __pipeline_commit();
     }
   }
@@ -148,57 +145,11 @@ struct SlicePart {
       for (std::uint32_t i = begin; i < end; ++i) fetch(a, from, i);
     });
   }
-  /// One pack of each tensor.
-  using Packs = uint4[tensors];
-  __device__ void readHeld(std::uint32_t i, Packs& packs) const {
-    packs[0] = held[i * step];
-    if constexpr (tensors == 2) packs[1] = heldGradient[i * step];
-  }
-  __device__ void readMemory(const SliceArguments& a, const Inputs& from, std::uint32_t i,
-                             Packs& packs) const {
-    const auto pixels = static_cast<std::int64_t>(i * rows);
-    packs[0] = __ldcg(reinterpret_cast<const uint4*>(from.source + pixels * a.source.pixel));
-    if constexpr (tensors == 2)
-      packs[1] = __ldcg(reinterpret_cast<const uint4*>(from.gradient + pixels * a.gradient.pixel));
-  }
-  /// Registers for the first pixels that have no room in shared memory: of gradients, which take twice as much. Those of
-  /// halves need their registers for sums.
-  static constexpr std::uint32_t keptCount = isTeam && tensors == 2 && sizeof(T) == sizeof(float) ? 3 : 0;
-  struct Kept {
-    Packs packs[std::max(keptCount, 1U)];
-  };
-  __device__ void loadKept(const SliceArguments& a, Kept& kept) const {
-    if constexpr (keptCount > 0) {
-      const Inputs from = inputs(a);
-#pragma unroll
-      for (std::uint32_t k = 0; k < keptCount; ++k)
-        if (heldCount + k < count) readMemory(a, from, heldCount + k, kept.packs[k]);
-    }
-  }
-  template <class Use>
-  __device__ void forEachKept(const Kept& kept, Use use) const {
-    if constexpr (keptCount > 0) {
-#pragma unroll
-      for (std::uint32_t k = 0; k < keptCount; ++k)
-        if (heldCount + k < count) use(heldCount + k, kept.packs[k]);
-    }
-  }
-  /// Calls use(i, packs) for all other pixels, a few of which are on their way at once.
-  template <class Use>
-  __device__ void forEachOther(const SliceArguments& a, Use use) const {
-    if constexpr (isTeam) {
-      constexpr std::uint32_t ahead = 4 / tensors;
-      const Inputs from = inputs(a);
-      for (std::uint32_t i = heldCount + keptCount; i < count; i += ahead) {
-        Packs packs[ahead];
-#pragma unroll
-        for (std::uint32_t k = 0; k < ahead; ++k)
-          if (i + k < count) readMemory(a, from, i + k, packs[k]);
-#pragma unroll
-        for (std::uint32_t k = 0; k < ahead; ++k)
-          if (i + k < count) use(i + k, packs[k]);
-      }
-    }
+  /// One vector of each tensor.
+  using Vectors = uint4[tensors];
+  __device__ void readHeld(std::uint32_t i, Vectors& vectors) const {
+    vectors[0] = held[i * step];
+    if constexpr (tensors == 2) vectors[1] = heldGradient[i * step];
   }
   /// Waits for pixels that loadPixels started to load; the others may still be on their way.
   __device__ static void waitForStage(std::uint32_t stage) {
@@ -226,44 +177,36 @@ struct SlicePart {
   }
 
   /// Two sums of each channel over the pixels of the image, into `first` and `second`.
-  /// @param round how many there were before @param add (null pointer to a type of packs, packs of memory, sums, watch) adds
-  /// what belongs to a pixel @param finish (sums) of packs that were moved @pre a cluster's mailbox is open
+  /// @param round how many there were before @param add (null pointer to a type of vectors, vectors of memory, sums, watch) adds
+  /// what belongs to a pixel @param finish (sums) of vectors that were moved @pre a cluster's mailbox is open
   template <class Add, class Finish>
-  __device__ void sumUp(const SliceArguments& a, unsigned round, Add add, Finish finish, Kept& kept) const {
-    loadKept(a, kept);
+  __device__ void sumUp(const SliceArguments& a, unsigned round, Add add, Finish finish) const {
     double sums[2 * lanes] = {};
     FiniteWatch watch;
     const auto take = [&](auto* type, std::uint32_t begin, std::uint32_t end) {
       for (std::uint32_t i = begin; i < end; ++i) {
-        Packs packs;
-        readHeld(i, packs);
-        add(type, packs, sums, watch);
+        Vectors vectors;
+        readHeld(i, vectors);
+        add(type, vectors, sums, watch);
       }
-    };
-    const auto takeOthers = [&](auto* type) {
-      const auto addOne = [&](std::uint32_t /*i*/, const Packs& packs) { add(type, packs, sums, watch); };
-      forEachKept(kept, addOne);
-      forEachOther(a, addOne);
     };
     constexpr MovedPack<T>* moved = nullptr;
 #pragma unroll 1  // a quarter of the code: what runs once for a block waits for its instructions
     for (std::uint32_t stage = 0; stage < stages; ++stage) {
       waitForStage(stage);
-      take(moved, stage * stageSteps, min((stage + 1) * stageSteps, heldCount));
+      take(moved, stage * stageSteps, min((stage + 1) * stageSteps, count));
     }
-    takeOthers(moved);
     if (!watch.allFinite()) {
 #pragma unroll
       for (double& sum : sums) sum = 0;
       constexpr ConvertedPack<InPacks<T>>* converted = nullptr;
-      take(converted, 0, heldCount);
-      takeOthers(converted);
+      take(converted, 0, count);
     } else {
       finish(sums);
     }
 
-    double* const ofWarp = partial + threadIdx.x / 32 * 2 * wide + pack * lanes;
-    sumWarp(sums, a.packs, [&](int n, double sum) { ofWarp[n / lanes * wide + n % lanes] = sum; });
+    double* const ofWarp = partial + threadIdx.x / 32 * 2 * wide + vector * lanes;
+    sumWarp(sums, a.vectors, [&](int n, double sum) { ofWarp[n / lanes * wide + n % lanes] = sum; });
     __syncthreads();
     joinWarps(a);
     if constexpr (isCluster) {
@@ -276,7 +219,6 @@ struct SlicePart {
         first[c] = sum;
       }
     }
-    if constexpr (isTeam) joinInTeam(a, round, joining, partial, wide, first);
     __syncthreads();
   }
 
@@ -289,7 +231,7 @@ struct SlicePart {
 #pragma unroll
         for (unsigned block = 0; block < blocks; ++block) sendMail(sum, place, mailbox, block);
       } else {
-        (isTeam ? joining : first)[c] = sum;
+        first[c] = sum;
       }
     };
     const bool isWidened = wide != a.channels.divisor();
@@ -316,24 +258,24 @@ struct SlicePart {
 
   /// mean and r of the groups. @param groups of a slice
   __device__ void findStatistics(const SliceArguments& a, unsigned round, std::uint32_t groups,
-                                 std::int64_t firstGroup, Kept& kept) const {
+                                 std::int64_t firstGroup) const {
     double shift[lanes];
 #pragma unroll
     for (int lane = 0; lane < lanes; ++lane)
-      shift[lane] = static_cast<double>(shiftOf(a.channelOf(pack * lanes + lane)));
+      shift[lane] = static_cast<double>(shiftOf(a.channelOf(vector * lanes + lane)));
     sumUp(
         a, round,
-        [&](auto* type, const Packs& packs, auto& sums, FiniteWatch& watch) {
-          using Pack = std::remove_pointer_t<decltype(type)>;
-          const Pack x(packs[0], watch);
+        [&](auto* type, const Vectors& vectors, auto& sums, FiniteWatch& watch) {
+          using Converted = std::remove_pointer_t<decltype(type)>;
+          const Converted x(vectors[0], watch);
 #pragma unroll
           for (int lane = 0; lane < lanes; ++lane) {
-            const double difference = fma(x.values[lane], Pack::factor, -shift[lane]);
+            const double difference = fma(x.values[lane], Converted::factor, -shift[lane]);
             sums[lane] += difference;
             sums[lanes + lane] = fma(difference, difference, sums[lanes + lane]);
           }
         },
-        [](const auto& /*sums*/) {}, kept);
+        [](const auto& /*sums*/) {});
     for (std::uint32_t c = threadIdx.x; c < a.channels.divisor(); c += blockDim.x) {
       const double quotient = first[c] * a.inversePixels;
       second[c] -= first[c] * quotient;
@@ -360,7 +302,7 @@ struct SlicePart {
     for (int which = 0; which < count; ++which)
 #pragma unroll
       for (int lane = 0; lane < lanes; ++lane)
-        rowsOfTable[which][lane] = table[which * wide + pack * lanes + lane];
+        rowsOfTable[which][lane] = table[which * wide + vector * lanes + lane];
   }
 
   /// @name The forward pass
@@ -381,8 +323,8 @@ struct SlicePart {
     __syncthreads();
     readTable(rowsOfTable);
   }
-  __device__ static Lanes<T> normalized(const Packs& packs, const float (&rowsOfTable)[3][lanes]) {
-    Lanes<T> values = lanesOf(packs[0], static_cast<const T*>(nullptr));
+  __device__ static Lanes<T> normalized(const Vectors& vectors, const float (&rowsOfTable)[3][lanes]) {
+    Lanes<T> values = lanesOf(vectors[0], static_cast<const T*>(nullptr));
 #pragma unroll
     for (int lane = 0; lane < lanes; ++lane)
       values.values[lane] =
@@ -394,45 +336,42 @@ struct SlicePart {
   /// @name Gradients
   /// @{
   /// B and the sums of dy (x - mean), with the float32 number next to the mean. @param round as of sumUp
-  __device__ void sumGradients(const SliceArguments& a, unsigned round, Kept& kept) const {
+  __device__ void sumGradients(const SliceArguments& a, unsigned round) const {
     const auto meanOf = [&](int lane) {
-      return static_cast<double>(static_cast<float>(means[a.groupOf(a.channelOf(pack * lanes + lane))]));
+      return static_cast<double>(static_cast<float>(means[a.groupOf(a.channelOf(vector * lanes + lane))]));
     };
     // Of few digits nothing is lost by means that are subtracted at last.
     constexpr bool shiftsLater = MovedPack<T>::areSmall;
     double mean[lanes];
 #pragma unroll
     for (int lane = 0; lane < lanes; ++lane) mean[lane] = shiftsLater ? 0 : meanOf(lane);
-    const auto add = [&](auto* type, const Packs& packs, auto& sums, FiniteWatch& watch) {
-      using Pack = std::remove_pointer_t<decltype(type)>;
-      const Pack x(packs[0], watch);
-      const Pack dy(packs[1], watch);
+    const auto add = [&](auto* type, const Vectors& vectors, auto& sums, FiniteWatch& watch) {
+      using Converted = std::remove_pointer_t<decltype(type)>;
+      const Converted x(vectors[0], watch);
+      const Converted dy(vectors[1], watch);
 #pragma unroll
       for (int lane = 0; lane < lanes; ++lane) {
-        if constexpr (Pack::areSmall) {
+        if constexpr (Converted::areSmall) {
           sums[lane] += dy.values[lane];
-          sums[lanes + lane] = fma(dy.values[lane], x.values[lane] * Pack::factor, sums[lanes + lane]);
+          sums[lanes + lane] = fma(dy.values[lane], x.values[lane] * Converted::factor, sums[lanes + lane]);
         } else {
-          const double g = dy.values[lane] * Pack::factor;
+          const double g = dy.values[lane] * Converted::factor;
           sums[lane] += g;
           sums[lanes + lane] =
-              fma(g, fma(x.values[lane], Pack::factor, -(shiftsLater ? meanOf(lane) : mean[lane])),
+              fma(g, fma(x.values[lane], Converted::factor, -(shiftsLater ? meanOf(lane) : mean[lane])),
                   sums[lanes + lane]);
         }
       }
     };
-    sumUp(
-        a, round, add,
-        [&](auto& sums) {
-          if constexpr (shiftsLater) {
+    sumUp(a, round, add, [&](auto& sums) {
+      if constexpr (shiftsLater) {
 #pragma unroll
-            for (int lane = 0; lane < lanes; ++lane) {
-              sums[lane] *= MovedPack<T>::factor;
-              sums[lanes + lane] = fma(-meanOf(lane), sums[lane], sums[lanes + lane] * MovedPack<T>::factor);
-            }
-          }
-        },
-        kept);
+        for (int lane = 0; lane < lanes; ++lane) {
+          sums[lane] *= MovedPack<T>::factor;
+          sums[lanes + lane] = fma(-meanOf(lane), sums[lane], sums[lanes + lane] * MovedPack<T>::factor);
+        }
+      }
+    });
   }
   struct ChannelGradients {
     double b, g;
@@ -483,9 +422,9 @@ struct SlicePart {
     readTable(rowsOfTable);
   }
   /// dx = r gamma dy - (r^2 share (x - mean) + r share)
-  __device__ static Lanes<T> gradientOf(const Packs& packs, const float (&rowsOfTable)[4][lanes]) {
-    const Lanes<T> x = lanesOf(packs[0], static_cast<const T*>(nullptr));
-    Lanes<T> values = lanesOf(packs[1], static_cast<const T*>(nullptr));
+  __device__ static Lanes<T> gradientOf(const Vectors& vectors, const float (&rowsOfTable)[4][lanes]) {
+    const Lanes<T> x = lanesOf(vectors[0], static_cast<const T*>(nullptr));
+    Lanes<T> values = lanesOf(vectors[1], static_cast<const T*>(nullptr));
 #pragma unroll
     for (int lane = 0; lane < lanes; ++lane) {
       const float rest =

@@ -19,12 +19,11 @@ struct SliceDivision {
   unsigned blocks = 1;  ///< of a slice: 1, 2, 4 or 8
   unsigned threads = 0;
   std::size_t sharedBytes = 0;
-  bool splitsLines = false;  ///< slices are narrower than half a line of the cache
 
-  /// How many blocks of a multiprocessor take turns in loading, adding and storing, and how many packs slices have at
+  /// How many blocks of a multiprocessor take turns in loading, adding and storing, and how many vectors slices have at
   /// least: the L2 cache answers for a line of 128 bytes as fast as for a part of it.
   struct Preference {
-    std::int64_t fewestPacks;
+    std::int64_t fewestVectors;
     unsigned neighbours;
     unsigned mostBlocks;  ///< of a slice; those alone wait for no others
   };
@@ -38,8 +37,8 @@ struct SliceDivision {
   }
 
   /// As many threads as there may be, without a warp of which some have no pixels, if there is such a number.
-  static unsigned threadsFor(std::int64_t packs, unsigned most) {
-    const auto whole = static_cast<unsigned>(std::lcm(packs, std::int64_t{32}));
+  static unsigned threadsFor(std::int64_t vectors, unsigned most) {
+    const auto whole = static_cast<unsigned>(std::lcm(vectors, std::int64_t{32}));
     const unsigned used = most - most % whole;
     return used >= kFewestSliceThreads && 4 * used >= 3 * most ? used : most;
   }
@@ -50,30 +49,29 @@ struct SliceDivision {
                 std::int64_t groupChannels, std::int64_t tensors, unsigned mostBlocks,
                 std::size_t sharedLimit, std::size_t sharedOfProcessor) {
     const bool isWidened = shape.channels != channels;
-    const std::int64_t packsOfPixel = shape.channels / lanes;
+    const std::int64_t vectorsOfPixel = shape.channels / lanes;
     const std::int64_t pixels = shape.width * shape.height;
-    for (const auto& [fewestPacks, neighbours, most] : preferences(lanes * tensors)) {
+    for (const auto& [fewestVectors, neighbours, most] : preferences(lanes * tensors)) {
       const std::size_t limit = std::min(sharedLimit, sharedOfProcessor / neighbours - 1024);
       for (blocks = 1; blocks <= std::min(most, mostBlocks); blocks *= 2)
-        for (std::int64_t packs = std::min<std::int64_t>(32, packsOfPixel); packs > 0; --packs) {
-          const bool isWhole = packs == packsOfPixel;
-          if (!isWhole && (isWidened || packs < fewestPacks || packsOfPixel % packs != 0 ||
-                           packs * lanes % groupChannels != 0))
+        for (std::int64_t vectors = std::min<std::int64_t>(32, vectorsOfPixel); vectors > 0; --vectors) {
+          const bool isWhole = vectors == vectorsOfPixel;
+          if (!isWhole && (isWidened || vectors < fewestVectors || vectorsOfPixel % vectors != 0 ||
+                           vectors * lanes % groupChannels != 0))
             continue;
-          threads = threadsFor(packs, kMostSliceThreads / std::bit_ceil(neighbours));
-          const auto wide = static_cast<std::size_t>(packs * lanes);
+          threads = threadsFor(vectors, kMostSliceThreads / std::bit_ceil(neighbours));
+          const auto wide = static_cast<std::size_t>(vectors * lanes);
           const std::int64_t own = (pixels + blocks - 1) / blocks;
-          sharedBytes = static_cast<std::size_t>(own * packs * tensors) * sizeof(uint4) +
+          sharedBytes = static_cast<std::size_t>(own * vectors * tensors) * sizeof(uint4) +
                         (2 * threads / 32 + (blocks > 1 ? 2 * blocks : 0) + 2) * wide * sizeof(double) +
                         3 * wide * sizeof(float) + sizeof(std::uint64_t);
           if (sharedBytes > limit) continue;
           arguments.pixels = static_cast<std::uint32_t>(pixels);
-          arguments.pixelsOfBlock = arguments.heldPixels = static_cast<std::uint32_t>(own);
-          arguments.setPacks(packs, threads);
-          arguments.channels = Divider(isWidened ? channels : packs * lanes);
+          arguments.pixelsOfBlock = static_cast<std::uint32_t>(own);
+          arguments.setVectors(vectors, threads);
+          arguments.channels = Divider(isWidened ? channels : vectors * lanes);
           arguments.groupChannels = Divider(groupChannels);
-          slices = static_cast<unsigned>(packsOfPixel / packs);
-          splitsLines = slices > 1 && packs < 4;
+          slices = static_cast<unsigned>(vectorsOfPixel / vectors);
           return;
         }
     }
@@ -89,17 +87,16 @@ __global__ void UNMETAL_BLOCKS_OF_SLICE(blocks) __launch_bounds__(kMostSliceThre
   part.loadParameters(a, groups, firstGroup);
   part.loadPixels(a);
   part.waitForParameters();
-  typename SlicePart<T, blocks, 1>::Kept none;
-  part.findStatistics(a, 0, groups, firstGroup, none);
+  part.findStatistics(a, 0, groups, firstGroup);
   float rows[3][kLanes<T>];
   part.findLines(a, rows);
   T* const to = reinterpret_cast<T*>(a.destination.memory) + part.offset(a.destination, 0);
   const std::int64_t stride = static_cast<std::int64_t>(part.rows) * a.destination.pixel;
 #pragma unroll 4
   for (std::uint32_t i = 0; i < part.count; ++i) {
-    uint4 packs[1];
-    part.readHeld(i, packs);
-    storeLanes(part.normalized(packs, rows), to + i * stride);
+    uint4 vectors[1];
+    part.readHeld(i, vectors);
+    storeLanes(part.normalized(vectors, rows), to + i * stride);
   }
 }
 
@@ -113,13 +110,12 @@ __global__ void UNMETAL_BLOCKS_OF_SLICE(blocks) __launch_bounds__(kMostSliceThre
   part.loadParameters(a, groups, firstGroup);
   part.loadPixels(a);
   part.waitForParameters();
-  typename SlicePart<T, blocks, 2>::Kept none;
   const bool findsStatistics = a.statistics.memory == nullptr;
   if (findsStatistics) {
-    part.findStatistics(a, 0, groups, firstGroup, none);
+    part.findStatistics(a, 0, groups, firstGroup);
     if constexpr (blocks > 1) part.openMailbox(a);
   }
-  part.sumGradients(a, findsStatistics ? 1 : 0, none);
+  part.sumGradients(a, findsStatistics ? 1 : 0);
   float rows[4][kLanes<T>];
   part.finishGradients(a, rows);
   if (a.computesData) {
@@ -127,9 +123,9 @@ __global__ void UNMETAL_BLOCKS_OF_SLICE(blocks) __launch_bounds__(kMostSliceThre
     const std::int64_t stride = static_cast<std::int64_t>(part.rows) * a.destination.pixel;
 #pragma unroll 2
     for (std::uint32_t i = 0; i < part.count; ++i) {
-      uint4 packs[2];
-      part.readHeld(i, packs);
-      part.storeGradient(part.gradientOf(packs, rows), to + i * stride, a.accumulate);
+      uint4 vectors[2];
+      part.readHeld(i, vectors);
+      part.storeGradient(part.gradientOf(vectors, rows), to + i * stride, a.accumulate);
     }
   }
 }

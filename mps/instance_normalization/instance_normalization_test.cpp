@@ -14,7 +14,7 @@
 #include "mps/instance_normalization/instance_normalization_fixed_source.hpp"
 #include "mtl/buffer.hpp"
 
-/// Kernels and states: spec/03 section 6, on the example of section 6.6: images [1, 3] and [10, 12], gamma 4, beta 1,
+/// Kernels and states, on the images [1, 3] and [10, 12], gamma 4, beta 1,
 /// epsilon 3; dy [1, 2] and [0, 4].
 namespace mps::instance_normalization_test {
 namespace {
@@ -221,7 +221,7 @@ TEST_F(InstanceNormalization, SharedStatesHaveSums) {
   }
 }
 
-/// spec/00 D11: another image of the right size is computed with; its statistics are its own.
+/// docs/decisions.md, D11: another image of the right size is computed with; its statistics are its own.
 TEST_F(InstanceNormalization, D11AnotherSourceImage) {
   const StateBatch states = normalization_->resultStateBatch(x_);
   const auto dx = destinations();
@@ -232,7 +232,7 @@ TEST_F(InstanceNormalization, D11AnotherSourceImage) {
   EXPECT_EQ(valuesOf(dx), expectedGradient);
 }
 
-/// spec/00 D9, spec/03 Q9.
+/// docs/decisions.md, D9.
 TEST_F(InstanceNormalization, D9StatesKeepWhatTheForwardPassUsed) {
   const StateBatch states = normalization_->resultStateBatch(x_);
   const auto dx = destinations();

@@ -11,7 +11,7 @@
 #include "mps/core/cnn_kernel.hpp"
 #include "mps/loss/loss_descriptor.hpp"
 
-/// Losses as kernels with a gradient kernel of their own (MPSNNLoss.h; spec/04 section 11.7): the loss is an image like
+/// Losses as kernels with a gradient kernel of their own (MPSNNLoss.h): the loss is an image like
 /// any other, so that losses can be added, multiplied and differentiated.
 namespace mps {
 
@@ -98,8 +98,7 @@ class NNForwardLoss : public CNNKernel, public detail::LossKernelProperties {
 ///     Hinge               -2 y where s y < 1, else 0    Log                    log(1 - y + epsilon) - log(y + epsilon)
 ///     CosineDistance      -y                            KullbackLeiblerDivergence  log(t) + 1 - y, 0 at t = 0
 ///
-/// D is 1 for Sum, else the count that the loss was divided by: the chain rule. Apple's text can be read as "never divide"
-/// (spec/04 question Q5); setDividesByCount(false) does that.
+/// D is 1 for Sum, else the count that the loss was divided by: the chain rule. Apple's text can be read as "never divide"; setDividesByCount(false) does that.
 ///
 ///     auto loss = mps::NNForwardLoss::create(device, descriptor);
 ///     mps::StateBatch states;

@@ -13,7 +13,7 @@
 #include "mps/loss/loss_check_values.hpp"
 #include "mps/loss/loss_node.hpp"
 
-/// Losses as images: spec/04 sections 7.9, 8.4 and 11.7.
+/// Losses as images.
 namespace mps::forward_loss_test {
 namespace {
 
@@ -109,7 +109,8 @@ TEST_F(ForwardLoss, TheMeanIsDividedAndSoIsItsGradient) {
   const auto undivided = gradient(squared(CNNReductionType::Mean));
   EXPECT_TRUE(undivided->dividesByCount());
   undivided->setDividesByCount(false);
-  EXPECT_EQ(gradientOf(*undivided, y, t), (Values{4, 0, 0, 4})) << "spec/04 question Q5, read literally";
+  EXPECT_EQ(gradientOf(*undivided, y, t), (Values{4, 0, 0, 4}))
+      << "the formula of Apple's header, read literally";
 }
 
 TEST_F(ForwardLoss, WeightsThatAreNotZeroAreCounted) {
@@ -154,7 +155,7 @@ TEST_F(ForwardLoss, LabelsHaveGradients) {
   EXPECT_EQ(gradientOf(*kernel, pixels(1, {3, 1}), pixels(1, {1, 2})), (Values{-4, 2}));
 }
 
-/// spec/04 section 11.7: the state carries the numbers of its encode to the gradient; spec/00 D9.
+/// The state carries the numbers of its encode to the gradient; docs/decisions.md, D9.
 TEST_F(ForwardLoss, D9TheStateKeepsTheNumbersOfTheEncode) {
   auto descriptor = CNNLossDescriptor::cnnLossDescriptor(CNNLossType::Huber, CNNReductionType::Sum);
   descriptor.setDelta(2);
@@ -480,7 +481,7 @@ TEST(ForwardLossNode, KeepsWhatItIsMadeWith) {
             3U);
 }
 
-/// spec/04 section 7.9: the singular form gives the predictions' gradient, the plural forms that of the labels, too.
+/// The singular form gives the predictions' gradient, the plural forms that of the labels, too.
 TEST(ForwardLossNode, GivesTheGradientsOfPredictionsAndLabels) {
   const auto node = NNForwardLossNode::create(NNImageNode::create(), NNImageNode::create(),
                                               NNImageNode::create(), squared());

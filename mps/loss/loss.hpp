@@ -11,7 +11,7 @@
 #include "mps/core/cnn_kernel.hpp"
 #include "mps/loss/loss_descriptor.hpp"
 
-/// Losses (MPSCNNLoss.h; spec/04 section 11). Without reduceAcrossBatch an image's loss and gradient have the same bits wherever
+/// Losses (MPSCNNLoss.h). Without reduceAcrossBatch an image's loss and gradient have the same bits wherever
 /// it lies in a batch and in memory, whatever lies beside it, on any number of threads.
 namespace mps {
 

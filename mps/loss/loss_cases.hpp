@@ -156,10 +156,10 @@ inline void addFormatCases(std::vector<LossCase>& cases) {
       }
   for (const CNNLossType type : {CNNLossType::SigmoidCrossEntropy, CNNLossType::SoftMaxCrossEntropy})
     for (const std::int64_t channels : {24, 1000}) {
-      LossCase halves = lossCase(type, CNNReductionType::Sum, 2, 3, 2, channels);
-      halves.name += "Halves" + std::to_string(channels);
-      setFormats(halves.problem, Format::Float16, Format::Float16);
-      cases.push_back(halves);
+      LossCase float16Case = lossCase(type, CNNReductionType::Sum, 2, 3, 2, channels);
+      float16Case.name += "Float16" + std::to_string(channels);
+      setFormats(float16Case.problem, Format::Float16, Format::Float16);
+      cases.push_back(float16Case);
     }
   for (const CNNLossType type : lossTypes())
     for (const Format format : {Format::Unorm8, Format::Unorm16}) {
@@ -175,7 +175,7 @@ inline void addFormatCases(std::vector<LossCase>& cases) {
   cases.push_back(unorm);
 }
 
-/// What training asks for: dense labels, no weights, a sum and the gradient for the predictions. Whole packs of channels.
+/// What training asks for: dense labels, no weights, a sum and the gradient for the predictions. Whole vectors of channels.
 inline void addTrainingCases(std::vector<LossCase>& cases) {
   using Format = ImageFeatureChannelFormat;
   struct Size {

@@ -12,7 +12,7 @@ namespace mps::detail {
 /// The check values are printed with six decimals.
 inline constexpr double kLossPrecision = printedTolerance(6);
 
-/// One row of spec/04 section 11.8.
+/// One row of a table of worked examples.
 struct LossCheckValueRow {
   const char* name;
   CNNLossType type;

@@ -20,7 +20,6 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "mps/loss/loss_half_pixels-inl.hpp"
 #include "mps/loss/loss_rows-inl.hpp"
 #include "mps/loss/loss_softmax-inl.hpp"
 
@@ -29,34 +28,11 @@ namespace mps::detail::HWY_NAMESPACE {
 
 /// What the items of one thread share.
 struct LossBuffers {
-  explicit LossBuffers(const LossRun& run)
-      : tiles(run),
-        halfPixels(run.numbers, static_cast<std::size_t>(std::min(run.layout.channels, kLossTile))) {}
+  explicit LossBuffers(const LossRun& run) : tiles(run) {}
   LossTiles tiles;
   LossImages images;
   SoftMaxTile softMax;
-  HalfPixels halfPixels;
 };
-
-/// Whether items are single pixels that may be of the kind that HalfPixels takes.
-bool mayTakeHalfPixels(const LossRun& run) {
-  return run.problem.lossType == CNNLossType::SoftMaxCrossEntropy &&
-         run.problem.labelKind == LossLabels::Dense && run.layout.slices() == 1 &&
-         run.layout.imagesPerItem * run.layout.pixelsPerItem == 1 &&
-         run.problem.predictions.format == ImageFeatureChannelFormat::Float16;
-}
-
-/// Returns whether the pixel is of that kind.
-bool takeHalfPixel(const LossRun& run, LossBuffers& buffers, const LossItem& item) {
-  const LossRows rows = buffers.tiles.load(run.layout.tile(item, 0));
-  const auto* const predictions = static_cast<const Float16*>(rows.predictions.address);
-  if (!isPlain(run.numbers, rows) || !areHalfRuns(rows) ||
-      !areModest(predictions, static_cast<std::size_t>(run.layout.channels)))
-    return false;
-  buffers.halfPixels.add({predictions, static_cast<const Float16*>(rows.labels.address), rows.gradient,
-                          run.factor(item.firstImage), run.sums + run.shareIndex(item)});
-  return true;
-}
 
 /// Pixels that fit into a tile, perhaps of several images.
 void runWholePixels(const LossRun& run, LossBuffers& buffers, const LossItem& item) {
@@ -104,7 +80,7 @@ void reduceWidePixel(const LossRun& run, LossBuffers& buffers, const LossItem& i
   buffers.softMax.shift[0] = largest;
   buffers.softMax.sum[0] = static_cast<float>(sum);
   buffers.softMax.weightedLabels[0] = static_cast<float>(weightedLabels);
-  finishSums<false>(buffers.softMax, 1);
+  finishSums(buffers.softMax, 1);
 }
 
 /// The outputs of a slice of a pixel that went through reduceWidePixel(); returns the sum of w l.
@@ -138,16 +114,13 @@ void runWidePixel(const LossRun& run, LossBuffers& buffers, const LossItem& item
 
 void runItems(const LossRun& run, std::int64_t begin, std::int64_t end) {
   LossBuffers buffers(run);
-  const bool areHalfPixels = mayTakeHalfPixels(run);
   for (std::int64_t i = begin; i < end; ++i) {
     const LossItem item = run.layout.item(i);
-    if (run.layout.slices() > 1) {
+    if (run.layout.slices() > 1)
       runWidePixel(run, buffers, item);
-    } else if (!areHalfPixels || !takeHalfPixel(run, buffers, item)) {
+    else
       runWholePixels(run, buffers, item);
-    }
   }
-  buffers.halfPixels.finish();
   finishStreaming();
 }
 
@@ -318,7 +291,7 @@ Preparation prepareLoss(const LossProblem& problem) {
   return std::make_shared<const LossPlan>(problem);
 }
 
-constexpr Implementation<LossProblem> kImplementations[] = {{"vector", prepareLoss}};
+constexpr Implementation<LossProblem> kImplementations[] = {{"vectorised tiles", prepareLoss}};
 
 /// ", name shape", or nothing when the tensor is not there.
 std::string describeTensor(const char* name, const TensorShape& shape) {

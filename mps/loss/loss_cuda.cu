@@ -59,9 +59,9 @@ __global__ void __launch_bounds__(kThreads, 3) lossElements(LossArguments a) {
     for (int i = 0; i < batch; ++i) {
       const std::uint32_t item = first + static_cast<std::uint32_t>(i) * blockDim.x;
       if (item >= chunk.end) continue;
-      const std::uint32_t pixel = a.packs.divide(item);
+      const std::uint32_t pixel = a.vectors.divide(item);
       places[i] = a.place(chunk.image, pixel);
-      places[i].channel = static_cast<std::int32_t>((item - pixel * a.packs.divisor()) * Access::lanes);
+      places[i].channel = static_cast<std::int32_t>((item - pixel * a.vectors.divisor()) * Access::lanes);
       fetched[i] = {a, places[i]};
     }
 #pragma unroll
@@ -83,9 +83,9 @@ __global__ void countWeights(LossArguments a, unsigned long long* counts) {
   const Chunk chunk(a);
   std::uint32_t count = 0;
   for (std::uint32_t item = chunk.begin + threadIdx.x; item < chunk.end; item += blockDim.x) {
-    const std::uint32_t pixel = a.packs.divide(item);
+    const std::uint32_t pixel = a.vectors.divide(item);
     ElementPlace place = a.place(chunk.image, pixel);
-    place.channel = static_cast<std::int32_t>(item - pixel * a.packs.divisor());
+    place.channel = static_cast<std::int32_t>(item - pixel * a.vectors.divisor());
     if (cuda::loadWeights<cuda::OneByOne>(a, place, a.classOf(place)).values[0] != 0.0F) ++count;
   }
   const auto sum = static_cast<unsigned long long>(cuda::sumOfBlock(count, shared));
@@ -137,7 +137,7 @@ constexpr std::int64_t kSmallestChunk = 8192;
 constexpr std::int64_t kLargestChunk = 32768;
 constexpr std::int64_t kWantedBlocks = 2048;
 
-/// What packs of so many lanes consist of.
+/// What vectors of so many lanes consist of.
 template <int lanes>
 using ElementOf = std::conditional_t<lanes == cuda::kLanes<float>, float, Float16>;
 
@@ -145,7 +145,7 @@ unsigned atLeastAWarp(unsigned threads) {
   return std::max(32U, threads);
 }
 
-/// Calls launch(std::integral_constant) with a type that has kernels of its own for packs.
+/// Calls launch(std::integral_constant) with a type that has kernels of its own for vectors.
 template <CNNLossType... types, class Launch>
 void withOneOf(CNNLossType type, Launch launch) {
   static_cast<void>(((type == types && (launch(std::integral_constant<CNNLossType, types>()), true)) || ...));
@@ -169,7 +169,7 @@ class LossPlan final : public Plan {
     if (problem_.predictions.elements() == 0) return;
     LossArguments a = makeArguments(operands);
     if (countsWeights(whole_)) count(stream, operands, a);
-    cuda::withAccess(packFormat(operands), true, [&](auto access) { start<decltype(access)>(stream, a); });
+    cuda::withAccess(vectorFormat(operands), true, [&](auto access) { start<decltype(access)>(stream, a); });
     if (whole_.loss.channels > 0 && !perElement()) reduce(stream, operands, a);
     if (!operands.accumulate) zeroOthers(stream, whole_.gradient, operands.destination);
     zeroOthers(stream, whole_.labelGradient, operands.parameters[2]);
@@ -202,7 +202,7 @@ class LossPlan final : public Plan {
   [[nodiscard]] std::int64_t chunksOfElements() const {
     return (imageElements() + chunkElements() - 1) / chunkElements();
   }
-  /// Of an image; the same for packs and single elements.
+  /// Of an image; the same for vectors and single elements.
   [[nodiscard]] std::int64_t chunks() const {
     return isSoftMax() ? (imagePixels() + chunkPixels() - 1) / chunkPixels() : chunksOfElements();
   }
@@ -254,22 +254,22 @@ class LossPlan final : public Plan {
     return a;
   }
 
-  /// The format that all tensors have and take packs of, or None.
-  [[nodiscard]] ImageFeatureChannelFormat packFormat(const Operands& operands) const {
+  /// The format that all tensors have and take vectors of, or None.
+  [[nodiscard]] ImageFeatureChannelFormat vectorFormat(const Operands& operands) const {
     const LossProblem& p = problem_;
     const ImageFeatureChannelFormat format = p.predictions.format;
     const auto takes = [&](const TensorShape& shape, const std::byte* address) {
       return shape.channels == 0 ||
              (shape.format == format && cuda::takesPacks(shape, address, p.predictions.channels));
     };
-    const bool takesPacks =
+    const bool takesVectors =
         takes(p.predictions, operands.source) &&
         (p.labelKind != LossLabels::Dense || takes(p.labels, operands.secondary)) &&
         takes(p.weights, operands.parameters[0]) && takes(p.gradient, operands.destination) &&
         takes(p.labelGradient, operands.parameters[2]) &&
         (!perElement() ||
          (takes(p.sourceGradient, operands.gradient) && takes(p.loss, operands.parameters[1])));
-    return takesPacks ? format : ImageFeatureChannelFormat::None;
+    return takesVectors ? format : ImageFeatureChannelFormat::None;
   }
 
   void count(mtl::Stream& stream, const Operands& operands, LossArguments& a) const {
@@ -286,7 +286,7 @@ class LossPlan final : public Plan {
   /// Chunks of elements.
   template <class Access>
   void setChunks(LossArguments& a) const {
-    a.packs = Divider(problem_.predictions.channels / Access::lanes);
+    a.vectors = Divider(problem_.predictions.channels / Access::lanes);
     a.items = static_cast<std::uint32_t>(imageElements() / Access::lanes);
     const std::int64_t chunkCount = chunksOfElements();
     a.itemsPerChunk =
@@ -294,7 +294,7 @@ class LossPlan final : public Plan {
     a.chunks = Divider(chunkCount);
   }
 
-  /// Whether the kernels of loss_dense_cuda.cuh compute a call. Its tensors take packs.
+  /// Whether the kernels of loss_dense_cuda.cuh compute a call. Its tensors take vectors.
   [[nodiscard]] bool isDense(const LossArguments& a) const {
     const TensorShape& shape = problem_.predictions;
     return shape.height == 1 && (isSoftMax() || shape.width == 1) && cuda::isDenseLoss(a);
@@ -305,7 +305,7 @@ class LossPlan final : public Plan {
     const dim3 grid(static_cast<unsigned>(problem_.predictions.images * chunks()));
     setChunks<Access>(a);
     if (isSoftMax()) {
-      const std::int64_t packs = a.packs.divisor();
+      const std::int64_t vectors = a.vectors.divisor();
       a.items = static_cast<std::uint32_t>(imagePixels());
       a.itemsPerChunk = static_cast<std::uint32_t>(chunkPixels());
       a.chunks = Divider(chunks());
@@ -321,19 +321,19 @@ class LossPlan final : public Plan {
       };
       constexpr int few = Access::lanes == 1 ? 4 : 2;
       constexpr int most = Access::lanes == 1 ? 4 : 32 / Access::lanes;
-      // Few packs for each thread, so that neighbours read neighbours; in long pixels as many as it holds.
+      // Few vectors for each thread, so that neighbours read neighbours; in long pixels as many as it holds.
       if constexpr (Access::lanes > 1)
-        if (packs <= 32 * most && isDense(a)) {
+        if (vectors <= 32 * most && isDense(a)) {
           using T = ElementOf<Access::lanes>;
-          return packs <= 32 * few
-                     ? launchDense(cuda::threadsOfRow(packs, few), cuda::lossDenseSoftMax<T, few>)
+          return vectors <= 32 * few
+                     ? launchDense(cuda::threadsOfRow(vectors, few), cuda::lossDenseSoftMax<T, few>)
                      : launchDense(32, cuda::lossDenseSoftMax<T, most>);
         }
-      if (packs <= 32 * few)
-        return launch(cuda::threadsOfRow(packs, few), cuda::lossHeldSoftMax<Access, few>);
+      if (vectors <= 32 * few)
+        return launch(cuda::threadsOfRow(vectors, few), cuda::lossHeldSoftMax<Access, few>);
       if constexpr (most > few)
-        if (packs <= 32 * most) return launch(32, cuda::lossHeldSoftMax<Access, most>);
-      return launch(cuda::threadsOfRow(packs, 2), cuda::lossSoftMax<Access>);
+        if (vectors <= 32 * most) return launch(32, cuda::lossHeldSoftMax<Access, most>);
+      return launch(cuda::threadsOfRow(vectors, 2), cuda::lossSoftMax<Access>);
     }
     const dim3 block(atLeastAWarp(cuda::threadsOfRow(std::min(a.items, a.itemsPerChunk), 1)));
     const auto launch = [&](auto type) {
@@ -391,7 +391,7 @@ Preparation prepareElements(const LossProblem& problem) {
   return std::make_shared<const LossPlan>(problem);
 }
 
-constexpr Implementation<LossProblem> implementations[] = {{"elements", prepareElements}};
+constexpr Implementation<LossProblem> implementations[] = {{"element-wise", prepareElements}};
 
 }  // namespace
 

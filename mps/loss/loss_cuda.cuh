@@ -7,8 +7,8 @@
 #include "mps/core/special_functions_cuda.cuh"
 #include "mps/loss/loss_numbers.hpp"
 
-/// Losses and their derivatives (spec/04 sections 11.4, 11.6, 11.7) in kernels: the formulas of
-/// loss_rows-inl.hpp, and what a pack of elements needs and gives.
+/// Losses and their derivatives in kernels: the formulas of
+/// loss_rows-inl.hpp, and what a vector of elements needs and gives.
 namespace mps::detail::cuda {
 
 /// One run. Tensors of one value per element have the counted channels alone; one that is not there has a null
@@ -28,11 +28,11 @@ struct LossArguments {
   const unsigned long long* counts = nullptr;  ///< in place of it, of each image, and at last of the batch
 
   std::uint32_t images = 0;
-  std::uint32_t items = 0;          ///< of an image: packs; for softmax, pixels
+  std::uint32_t items = 0;          ///< of an image: vectors; for softmax, pixels
   std::uint32_t itemsPerChunk = 0;  ///< of a block
   Divider chunks;                   ///< of an image
   Divider width;
-  Divider packs;  ///< of a pixel
+  Divider vectors;  ///< of a pixel
   std::uint32_t classes = 0;
 
   SourceView predictions;
@@ -76,7 +76,7 @@ struct LossArguments {
   [[nodiscard]] __device__ bool isLeftOut(std::uint32_t index) const { return index >= classes; }
 };
 
-/// Predictions and labels of a pack, as memory has them.
+/// Predictions and labels of a vector, as memory has them.
 template <class Access>
 struct FetchedInputs {
   typename Access::Fetched predictions{};
@@ -107,7 +107,7 @@ struct FetchedInputs {
   }
 };
 
-/// A pack of weights; 0 where the pixel is left out.
+/// A vector of weights; 0 where the pixel is left out.
 template <class Access>
 __device__ typename Access::Values loadWeights(const LossArguments& a, const ElementPlace& place,
                                                std::uint32_t index) {
@@ -148,7 +148,7 @@ __device__ inline void storeSum(const LossArguments& a, double sum) {
   if (threadIdx.x == 0 && threadIdx.y == 0) a.sums[blockIdx.x] = sum;
 }
 
-/// Stores the loss of each element where it is wanted, and returns the sum of w l of a pack.
+/// Stores the loss of each element where it is wanted, and returns the sum of w l of a vector.
 template <class Access, class LossOfLane>
 __device__ float storeLosses(const LossArguments& a, const ElementPlace& place,
                              const typename Access::Values& w, LossOfLane lossOfLane) {
@@ -177,7 +177,7 @@ __device__ float exponentialOfDistance(float y) {
 }
 
 // One element of any type but softmax, without any weight. `type` may be a constant; then only its formula is
-// compiled. The comparisons let NaN through. `ofHalf`: predictions and gradient are halves.
+// compiled. The comparisons let NaN through. `ofHalf`: predictions and gradient are float16.
 
 template <bool ofHalf = false>
 __device__ __forceinline__ float lossOf(CNNLossType type, const LossNumbers& n, float y, float t) {

@@ -7,7 +7,7 @@
 /// left out; here only the type is left.
 namespace mps::detail::cuda {
 
-/// Whether the kernels below compute a call, that of softmax with a gradient alone. Its tensors take packs.
+/// Whether the kernels below compute a call, that of softmax with a gradient alone. Its tensors take vectors.
 [[nodiscard]] inline bool isDenseLoss(const LossArguments& a) {
   return a.labelKind == LossLabels::Dense && a.weights.memory == nullptr && !a.perElement && !a.accumulate &&
          (a.gradient.memory != nullptr || a.type != CNNLossType::SoftMaxCrossEntropy) &&
@@ -32,12 +32,12 @@ struct DenseAddresses {
 };
 
 template <class T>
-__device__ uint4 fetchPack(const T* from, std::uint32_t pack) {
-  return *(reinterpret_cast<const uint4*>(from) + pack);
+__device__ uint4 fetchVector(const T* from, std::uint32_t vector) {
+  return *(reinterpret_cast<const uint4*>(from) + vector);
 }
 template <class T>
-__device__ Lanes<T> valuesOf(const uint4& pack) {
-  return lanesOf(pack, static_cast<const T*>(nullptr));
+__device__ Lanes<T> valuesOf(const uint4& vector) {
+  return lanesOf(vector, static_cast<const T*>(nullptr));
 }
 
 /// Any type but softmax, of images whose elements lie one behind the other.
@@ -51,54 +51,54 @@ __global__ void __launch_bounds__(32 * kMostWarps, 4) lossDenseElements(LossArgu
   const DenseAddresses<T> at(a, chunk.image, 0);
   const bool hasGradient = a.gradient.memory != nullptr;
   double sum = 0;
-  const auto compute = [&](std::uint32_t pack, const uint4& predictions, const uint4& labels) {
+  const auto compute = [&](std::uint32_t vector, const uint4& predictions, const uint4& labels) {
     const Lanes<T> y = valuesOf<T>(predictions);
     const Lanes<T> t = valuesOf<T>(labels);
-    float ofPack = 0;
+    float ofVector = 0;
 #pragma unroll
-    for (int i = 0; i < lanes; ++i) ofPack += lossOf<ofHalf>(type, a.numbers, y.values[i], t.values[i]);
-    sum += static_cast<double>(ofPack);
+    for (int i = 0; i < lanes; ++i) ofVector += lossOf<ofHalf>(type, a.numbers, y.values[i], t.values[i]);
+    sum += static_cast<double>(ofVector);
     if (!hasGradient) return;
     Lanes<T> gradient;
 #pragma unroll
     for (int i = 0; i < lanes; ++i)
       gradient.values[i] = factor * lossGradient<ofHalf>(type, a.numbers, y.values[i], t.values[i]);
-    storeLanes(gradient, at.gradient + static_cast<std::int64_t>(pack) * lanes);
+    storeLanes(gradient, at.gradient + static_cast<std::int64_t>(vector) * lanes);
   };
-  std::uint32_t pack = chunk.begin + threadIdx.x;
-  for (; pack + (batch - 1) * blockDim.x < chunk.end; pack += batch * blockDim.x) {
+  std::uint32_t vector = chunk.begin + threadIdx.x;
+  for (; vector + (batch - 1) * blockDim.x < chunk.end; vector += batch * blockDim.x) {
     uint4 predictions[batch];
     uint4 labels[batch];
 #pragma unroll
     for (int i = 0; i < batch; ++i) {
-      const std::uint32_t number = pack + static_cast<std::uint32_t>(i) * blockDim.x;
-      predictions[i] = fetchPack(at.predictions, number);
-      labels[i] = fetchPack(at.labels, number);
+      const std::uint32_t number = vector + static_cast<std::uint32_t>(i) * blockDim.x;
+      predictions[i] = fetchVector(at.predictions, number);
+      labels[i] = fetchVector(at.labels, number);
     }
 #pragma unroll
     for (int i = 0; i < batch; ++i)
-      compute(pack + static_cast<std::uint32_t>(i) * blockDim.x, predictions[i], labels[i]);
+      compute(vector + static_cast<std::uint32_t>(i) * blockDim.x, predictions[i], labels[i]);
   }
-  for (; pack < chunk.end; pack += blockDim.x)
-    compute(pack, fetchPack(at.predictions, pack), fetchPack(at.labels, pack));
+  for (; vector < chunk.end; vector += blockDim.x)
+    compute(vector, fetchVector(at.predictions, vector), fetchVector(at.labels, vector));
   storeSum(a, sum);
 }
 
 /// Minus infinity everywhere.
 template <class T>
-__device__ uint4 leastPack() {
+__device__ uint4 leastVector() {
   const unsigned least = kLanes<T> == kLanes<float> ? 0xFF800000U : 0xFC00FC00U;
   return {least, least, least, least};
 }
-/// @name The largest element of a pack; NaN only where all are. @param type null
+/// @name The largest element of a vector; NaN only where all are. @param type null
 /// @{
-__device__ inline float largestOf(const uint4& pack, const float* /*type*/) {
-  return fmaxf(fmaxf(__uint_as_float(pack.x), __uint_as_float(pack.y)),
-               fmaxf(__uint_as_float(pack.z), __uint_as_float(pack.w)));
+__device__ inline float largestOf(const uint4& vector, const float* /*type*/) {
+  return fmaxf(fmaxf(__uint_as_float(vector.x), __uint_as_float(vector.y)),
+               fmaxf(__uint_as_float(vector.z), __uint_as_float(vector.w)));
 }
-__device__ inline float largestOf(const uint4& pack, const Float16* /*type*/) {
+__device__ inline float largestOf(const uint4& vector, const Float16* /*type*/) {
   __half2 pairs[4];
-  memcpy(pairs, &pack, sizeof pack);
+  memcpy(pairs, &vector, sizeof vector);
   const float2 largest = __half22float2(__hmax2(__hmax2(pairs[0], pairs[1]), __hmax2(pairs[2], pairs[3])));
   return fmaxf(largest.x, largest.y);
 }
@@ -112,35 +112,35 @@ __device__ float combineInWarp(float value, Combine combine) {
   return value;
 }
 
-/// Blocks of a multiprocessor at least: what the packs leave registers for.
+/// Blocks of a multiprocessor at least: what the vectors leave registers for.
 template <class T, int held>
 inline constexpr int kDenseSoftMaxBlocks = held <= 2                    ? 4
                                            : kLanes<T> == kLanes<float> ? 2
                                                                         : 3;
 
-/// Softmax of pixels of at most `held` packs for each thread of a row of threads, which stay in registers; a row is at
+/// Softmax of pixels of at most `held` vectors for each thread of a row of threads, which stay in registers; a row is at
 /// most a warp. Images of one pixel share a block.
 template <class T, int held>
 __global__ void __launch_bounds__(32 * kMostWarps, kDenseSoftMaxBlocks<T, held>)
     lossDenseSoftMax(LossArguments a) {
   constexpr int lanes = kLanes<T>;
-  const std::uint32_t packs = a.packs.divisor();
+  const std::uint32_t vectors = a.vectors.divisor();
   /// The loss of a pixel, or this thread's part of it. @param isInside whether there is such a pixel
   const auto lossOfPixel = [&](std::uint32_t image, std::uint32_t pixel, bool isInside, float factor) {
     const DenseAddresses<T> at(a, image, pixel);
     const auto isThere = [&](int i) {
-      return isInside && threadIdx.x + static_cast<unsigned>(i) * blockDim.x < packs;
+      return isInside && threadIdx.x + static_cast<unsigned>(i) * blockDim.x < vectors;
     };
     uint4 predictions[held];
     uint4 labels[held];
 #pragma unroll
     for (int i = 0; i < held; ++i) {
-      predictions[i] = leastPack<T>();
+      predictions[i] = leastVector<T>();
       labels[i] = {0, 0, 0, 0};
       if (!isThere(i)) continue;
-      const std::uint32_t pack = threadIdx.x + static_cast<std::uint32_t>(i) * blockDim.x;
-      predictions[i] = fetchPack(at.predictions, pack);
-      labels[i] = fetchPack(at.labels, pack);
+      const std::uint32_t vector = threadIdx.x + static_cast<std::uint32_t>(i) * blockDim.x;
+      predictions[i] = fetchVector(at.predictions, vector);
+      labels[i] = fetchVector(at.labels, vector);
     }
     float largest = -INFINITY;
 #pragma unroll
@@ -174,8 +174,8 @@ __global__ void __launch_bounds__(32 * kMostWarps, kDenseSoftMaxBlocks<T, held>)
         if (t != 0.0F) sum = fmaf(t, logOfSum - s, sum);
         values.values[lane] = factor * fmaf(exponential(s), overSum, -t);
       }
-      const std::uint32_t pack = threadIdx.x + static_cast<std::uint32_t>(i) * blockDim.x;
-      storeLanes(values, at.gradient + static_cast<std::int64_t>(pack) * lanes);
+      const std::uint32_t vector = threadIdx.x + static_cast<std::uint32_t>(i) * blockDim.x;
+      storeLanes(values, at.gradient + static_cast<std::int64_t>(vector) * lanes);
     }
     return sum;
   };

@@ -11,7 +11,7 @@ class Coder;
 class LossScale;
 class NNLossCallback;
 
-/// MPSCNNLossType: the loss l of one element with prediction y and label t (spec/04 sections 11.4, 11.6).
+/// MPSCNNLossType: the loss l of one element with prediction y and label t.
 ///
 /// t' is the smoothed label. The gradients are those with respect to y.
 ///
@@ -33,7 +33,7 @@ enum class CNNLossType : std::uint32_t {
   Count = 10,                     ///< number of types
 };
 
-/// MPSCNNReductionType: how the losses of an image become its loss value (spec/04 section 11.5).
+/// MPSCNNReductionType: how the losses of an image become its loss value.
 enum class CNNReductionType : std::int32_t {
   /// One loss per element; the loss image has the size of the predictions. In a loss image of 1 x 1 x 1, that of labels
   /// made from the labels descriptor alone, CNNLoss writes their sum (docs/decisions.md, D25).

@@ -8,7 +8,7 @@
 #include "mps/loss/loss.hpp"
 #include "mps/loss/loss_node.hpp"
 
-/// Labels in all their forms, and what the loss refuses: spec/04 sections 11.1 to 11.3.
+/// Labels in all their forms, and what the loss refuses.
 namespace mps::loss_labels_test {
 namespace {
 
@@ -117,7 +117,7 @@ TEST_F(LossLabels, DataThatIsTooShortIsRefused) {
   EXPECT_NE(errorOf([&] { CNNLossLabels::create(device_, planes); }), "");
 }
 
-/// spec/06 section 4: 12 floats for 10 classes; with numberOfClasses only those count.
+/// 12 floats for 10 classes; with numberOfClasses only those count.
 TEST_F(LossLabels, Behaviour09LabelsMayBePadded) {
   Values oneHot(12);
   oneHot[3] = 1;
@@ -144,7 +144,6 @@ TEST_F(LossLabels, Behaviour09LabelsMayBePadded) {
       << "12 predictions of which 10 count";
 }
 
-/// spec/06 section 4.
 TEST_F(LossLabels, Behaviour10OneLossImageForEachElementOfTheBatch) {
   const Values t{1, 2};
   std::vector<std::shared_ptr<State>> targets;
@@ -164,7 +163,7 @@ TEST_F(LossLabels, Behaviour10OneLossImageForEachElementOfTheBatch) {
             std::dynamic_pointer_cast<CNNLossLabels>(targets[1])->lossImage());
 }
 
-/// spec/00 D16: unorm formats are sources and labels.
+/// docs/decisions.md, D16: unorm formats are sources and labels.
 TEST_F(LossLabels, D16UnormLabels) {
   const auto t = Image::create(device_, {ImageFeatureChannelFormat::Unorm8, 1, 1, 3});
   const std::vector<std::uint8_t> codes{0, 255, 0};
@@ -413,7 +412,7 @@ TEST_F(LossLabels, WhatTheKernelRefuses) {
   EXPECT_TRUE(names(ranged([](auto& kernel) { kernel.setDestinationFeatureChannelOffset(4); }), allChannels));
 }
 
-/// The ranges of what Huber and smoothed labels use: spec/04 section 11.4.
+/// The ranges of what Huber and smoothed labels use.
 TEST_F(LossLabels, DeltaAndLabelSmoothingHaveRanges) {
   const auto refused = [&](float delta, float labelSmoothing) {
     auto descriptor = squared();

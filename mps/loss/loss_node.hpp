@@ -18,7 +18,7 @@ class NNLabelsNode : public NNStateNode {
   NNLabelsNode() = default;
 };
 
-/// Stands for CNNLoss (MPSCNNLossNode; spec/04 section 7.9). The result image IS the gradient of the
+/// Stands for CNNLoss (MPSCNNLossNode). The result image IS the gradient of the
 /// predictions: call trainingGraph(nullptr, ...) on this node.
 class CNNLossNode : public NNFilterNode {
  public:
@@ -41,7 +41,7 @@ class CNNLossNode : public NNFilterNode {
   CNNLossDescriptor descriptor_;
 };
 
-/// Stands for NNForwardLoss (MPSNNForwardLossNode; spec/04 section 7.9): predictions and labels, and weights if there
+/// Stands for NNForwardLoss (MPSNNForwardLossNode): predictions and labels, and weights if there
 /// are any, are images of the graph. Make an NNInitialGradientNode of the result, or of what other nodes make of it, and
 /// call trainingGraph on that.
 ///
@@ -72,7 +72,7 @@ class NNForwardLossNode : public NNFilterNode, public detail::LossProperties {
       const std::shared_ptr<NNImageNode>& gradientImage) override;
 };
 
-/// Stands for NNLossGradient (MPSNNLossGradientNode; spec/04 section 8.4).
+/// Stands for NNLossGradient (MPSNNLossGradientNode).
 class NNLossGradientNode : public NNGradientFilterNode, public detail::LossProperties {
  public:
   /// @param weights       may be null
@@ -110,7 +110,7 @@ class NNLossGradientNode : public NNGradientFilterNode, public detail::LossPrope
   bool isLabelsGradientFilter_;
 };
 
-/// Stands for NNInitialGradient (MPSNNInitialGradientNode; spec/04 section 7.9): the result, ones, is the gradient of
+/// Stands for NNInitialGradient (MPSNNInitialGradientNode): the result, ones, is the gradient of
 /// the source with respect to itself. Call trainingGraph(nullptr, ...) on this node.
 class NNInitialGradientNode : public NNFilterNode {
  public:

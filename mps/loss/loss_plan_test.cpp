@@ -477,16 +477,17 @@ std::vector<LossCase> casesOfSharedTiles() {
   for (const CNNLossType type : {CNNLossType::SoftMaxCrossEntropy, CNNLossType::SigmoidCrossEntropy})
     for (const std::int64_t channels : {2, 10, 16, 40, 300, 512, 600})
       for (const bool haveGaps : {false, true}) {
-        LossCase halves = lossCase(type, CNNReductionType::Sum, 11, 1, 1, channels);
-        halves.name += "Halves" + std::to_string(channels) + (haveGaps ? "Gaps" : "");
-        setFormats(halves.problem, ImageFeatureChannelFormat::Float16, ImageFeatureChannelFormat::Float16);
-        halves.problem.labelGradient = {};
-        halves.problem.loss.format = ImageFeatureChannelFormat::Float32;  // has the last bits
+        LossCase float16Case = lossCase(type, CNNReductionType::Sum, 11, 1, 1, channels);
+        float16Case.name += "Float16" + std::to_string(channels) + (haveGaps ? "Gaps" : "");
+        setFormats(float16Case.problem, ImageFeatureChannelFormat::Float16,
+                   ImageFeatureChannelFormat::Float16);
+        float16Case.problem.labelGradient = {};
+        float16Case.problem.loss.format = ImageFeatureChannelFormat::Float32;  // has the last bits
         if (haveGaps)
           for (TensorShape* shape :
-               {&halves.problem.predictions, &halves.problem.labels, &halves.problem.gradient})
+               {&float16Case.problem.predictions, &float16Case.problem.labels, &float16Case.problem.gradient})
             *shape = withGaps(*shape);
-        cases.push_back(halves);
+        cases.push_back(float16Case);
       }
   std::erase_if(cases, [](const LossCase& item) {
     const LossProblem& problem = item.problem;

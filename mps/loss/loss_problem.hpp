@@ -19,7 +19,7 @@ enum class LossLabels : std::uint8_t {
 };
 
 /// One call of CNNLoss (loss and gradient), NNForwardLoss (loss) or NNLossGradient (gradient of predictions
-/// or labels), or any of these outputs together in one pass over the inputs (spec/04 section 11).
+/// or labels), or any of these outputs together in one pass over the inputs.
 ///
 /// With l, d and f the loss of an element and its derivatives by prediction and label (11.4, 11.6, 11.7):
 ///

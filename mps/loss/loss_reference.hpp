@@ -27,7 +27,7 @@ struct LossOutputs {
   ReferenceTensor labelGradient;  ///< as the predictions
 };
 
-/// Plain float64 loops over spec/04 sections 11.4 to 11.7. Of the problem's shapes only channel counts
+/// Plain float64 loops over the formulas of LossProblem. Of the problem's shapes only channel counts
 /// are used, and the formats of predictions and labels, for the error bound.
 ///
 /// The error bound of the loss allows a kernel to add up to 1024 terms in float32 before it goes on in

@@ -38,7 +38,7 @@ HWY_INLINE V exponential(D d, V x) {
 // Element-wise losses
 // --------------------------------------------------------------------------------------------------------
 //
-// Each type has loss, gradient and labelGradient of spec/04 sections 11.4, 11.6, 11.7 without any weight.
+// Each type has loss, gradient and labelGradient without any weight.
 // `shared` is what loss and gradient have in common, computed once; the comparisons let NaN through.
 
 struct NothingShared {

@@ -41,26 +41,6 @@ HWY_INLINE float largestPrediction(ConstFloatRun predictions, std::size_t count)
   return hn::GetLane(largestLane(d, largest));
 }
 
-/// What is subtracted from a pixel's predictions: the largest one, or of float16 nothing where they are modest, as in tiles
-/// of such pixels, see areModest().
-template <bool isHalf>
-HWY_INLINE float shiftOfPixel(ConstFloatRun predictions, std::size_t count) {
-  if constexpr (!isHalf) return largestPrediction(predictions, count);
-  const hn::ScalableTag<float> d;
-  using V = hn::Vec<decltype(d)>;
-  const V lowest = hn::Set(d, -std::numeric_limits<float>::infinity());
-  V largest = lowest;
-  V magnitude = hn::Zero(d);
-  forVectors(
-      d, count, [&](std::size_t i, auto lanes) HWY_ATTR __attribute__((always_inline)) {
-        const V y = lanes.load(d, predictions + i);  // 0 in the other lanes
-        largest = hn::Max(largest, inLanes(d, lanes, y, lowest));
-        magnitude = hn::Max(magnitude, hn::Abs(y));
-      });
-  const bool isModest = hn::AllTrue(d, hn::Le(magnitude, hn::Set(d, kModest)));
-  return isModest ? 0.0F : hn::GetLane(largestLane(d, largest));
-}
-
 /// Sum of exp(y - shift). The exponentials go to memory that holds whole vectors, unless it is null.
 template <bool isHalf>
 HWY_INLINE float sumExponentials(ConstFloatRun predictions, std::size_t count, float shift,
@@ -103,7 +83,7 @@ HWY_INLINE float sumWeightedLabels(const LossNumbers& numbers, const LossRows& r
 struct SoftMaxTile {
   // Whole vectors are read and written.
   using Numbers = std::array<float, kLossTile + hn::MaxLanes(hn::ScalableTag<float>())>;
-  alignas(64) Numbers shift;           ///< of the predictions, not far from the largest one
+  alignas(64) Numbers shift;           ///< the largest prediction
   alignas(64) Numbers sum;             ///< of the exponentials
   alignas(64) Numbers logOfSum;        ///< from here on by finishSums()
   alignas(64) Numbers reciprocal;      ///< 1 / sum
@@ -112,35 +92,12 @@ struct SoftMaxTile {
 };
 
 /// Of shifted exponentials.
-/// @tparam isHalf pixels with a shift of 0 are as finishModestSums() has them
-template <bool isHalf>
 HWY_INLINE void finishSums(SoftMaxTile& tile, std::size_t pixels) {
   const hn::ScalableTag<float> d;
   using V = hn::Vec<decltype(d)>;
   for (std::size_t i = 0; i < pixels; i += hn::Lanes(d)) {
     const V sum = hn::Load(d, tile.sum.data() + i);
-    V logOfSum = vectorLog(d, sum);
-    if constexpr (isHalf) {
-      const V shift = hn::Load(d, tile.shift.data() + i);
-      const auto ln = logarithm(d, sum);
-      const auto isUnshifted = hn::And(hn::Eq(shift, hn::Zero(d)), hn::Eq(sum, sum));  // NaN stays NaN
-      hn::Store(hn::IfThenElse(isUnshifted, ln.upper, shift), d, tile.shift.data() + i);
-      logOfSum = hn::IfThenElse(isUnshifted, ln.lower, logOfSum);
-    }
-    hn::Store(logOfSum, d, tile.logOfSum.data() + i);
-    hn::Store(hn::Div(hn::Set(d, 1.0F), sum), d, tile.reciprocal.data() + i);
-  }
-}
-
-/// Of exponentials without a shift: part of the logarithm takes its place from here on.
-HWY_INLINE void finishModestSums(SoftMaxTile& tile, std::size_t pixels) {
-  const hn::ScalableTag<float> d;
-  using V = hn::Vec<decltype(d)>;
-  for (std::size_t i = 0; i < pixels; i += hn::Lanes(d)) {
-    const V sum = hn::Load(d, tile.sum.data() + i);
-    const auto ln = logarithm(d, sum);
-    hn::Store(ln.upper, d, tile.shift.data() + i);
-    hn::Store(ln.lower, d, tile.logOfSum.data() + i);
+    hn::Store(vectorLog(d, sum), d, tile.logOfSum.data() + i);
     hn::Store(hn::Div(hn::Set(d, 1.0F), sum), d, tile.reciprocal.data() + i);
   }
 }
@@ -208,43 +165,20 @@ template <bool isHalf>
 inline void reducePixels(ConstFloatRun predictions, std::size_t pixels, std::size_t channels,
                          SoftMaxTile& tile) {
   for (std::size_t i = 0; i < pixels; ++i)
-    tile.shift[i] = shiftOfPixel<isHalf>(predictions + i * channels, channels);
+    tile.shift[i] = largestPrediction(predictions + i * channels, channels);
   // The last vector of a pixel reaches into the next one, which comes later.
   for (std::size_t i = 0; i < pixels; ++i)
     tile.sum[i] = sumExponentials<isHalf>(predictions + i * channels, channels, tile.shift[i],
                                           tile.exponentials.data() + i * channels);
-  finishSums<isHalf>(tile, pixels);
+  finishSums(tile, pixels);
 }
 
-/// The same for modest predictions, see areModest().
-inline void reduceModestPixels(const Float16* predictions, std::size_t pixels, std::size_t channels,
-                               SoftMaxTile& tile) {
-  const hn::ScalableTag<float> d;
-  using V = hn::Vec<decltype(d)>;
-  for (std::size_t p = 0; p < pixels; ++p) {
-    const ConstFloatRun y(predictions + p * channels);
-    float* const exponentials = tile.exponentials.data() + p * channels;
-    V sum = hn::Zero(d);
-    forVectors(
-        d, channels, [&](std::size_t i, auto lanes) HWY_ATTR __attribute__((always_inline)) {
-          const V e = vectorExpForHalf(d, lanes.load(d, y + i));
-          hn::StoreU(e, d, exponentials + i);
-          sum = hn::Add(sum, inLanes(d, lanes, e, hn::Zero(d)));
-        });
-    tile.sum[p] = hn::GetLane(hn::SumOfLanes(d, sum));
-  }
-  finishModestSums(tile, pixels);
-}
-
-/// What runSoftMaxImagesOf() needs. A pixel gets the same bits in a tile of modest pixels and in any other.
+/// What runSoftMaxImagesOf() needs.
 inline void reduceTile(const LossRows& rows, std::size_t pixels, std::size_t channels, SoftMaxTile& tile) {
-  const auto* const halves = static_cast<const Float16*>(rows.predictions.address);
-  if (!rows.isHalf)
-    reducePixels<false>(rows.predictions, pixels, channels, tile);
-  else if (rows.predictions.isHalf && areModest(halves, pixels * channels))
-    reduceModestPixels(halves, pixels, channels, tile);
-  else
+  if (rows.isHalf)
     reducePixels<true>(rows.predictions, pixels, channels, tile);
+  else
+    reducePixels<false>(rows.predictions, pixels, channels, tile);
 }
 
 /// The outputs of the images of a tile that went through reduceTile().

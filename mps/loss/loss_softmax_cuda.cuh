@@ -2,7 +2,7 @@
 
 #include "mps/loss/loss_cuda.cuh"
 
-/// The cross entropy of softmax: rows of threads share the packs of a pixel.
+/// The cross entropy of softmax: rows of threads share the vectors of a pixel.
 namespace mps::detail::cuda {
 
 /// What is known of all channels of a pixel.
@@ -12,7 +12,7 @@ struct SoftMaxSums {
   float weightedLabels;  ///< with the factors of the derivatives, for the exact gradient
 };
 
-/// Sum of w t' over a pack.
+/// Sum of w t' over a vector.
 template <class Access>
 __device__ float weightedLabels(const LossArguments& a, const ElementPlace& place, std::uint32_t index,
                                 const typename Access::Values& t, float factor) {
@@ -22,7 +22,7 @@ __device__ float weightedLabels(const LossArguments& a, const ElementPlace& plac
   return sum;
 }
 
-/// Stores the results of a pack, and returns the sum of its losses. @param shifted y - the largest y
+/// Stores the results of a vector, and returns the sum of its losses. @param shifted y - the largest y
 template <class Access>
 __device__ float finishSoftMax(const LossArguments& a, const ElementPlace& place, std::uint32_t index,
                                float factor, const SoftMaxSums& sums, const typename Access::Values& shifted,
@@ -51,17 +51,17 @@ __device__ float finishSoftMax(const LossArguments& a, const ElementPlace& place
   return sum;
 }
 
-/// Calls pixel(place, packs) for the pixels of a block, one for each of its rows. All threads take part: their
-/// rows may have no packs.
+/// Calls pixel(place, vectors) for the pixels of a block, one for each of its rows. All threads take part: their
+/// rows may have no vectors.
 template <class Pixel>
 __device__ void forEachPixelOfChunk(const LossArguments& a, const Chunk& chunk, Pixel visit) {
   for (std::uint32_t first = chunk.begin; first < chunk.end; first += blockDim.y) {
     const std::uint32_t pixel = first + threadIdx.y;
-    visit(a.place(chunk.image, min(pixel, chunk.end - 1)), pixel < chunk.end ? a.packs.divisor() : 0);
+    visit(a.place(chunk.image, min(pixel, chunk.end - 1)), pixel < chunk.end ? a.vectors.divisor() : 0);
   }
 }
 
-/// Pixels of at most `held` packs for each thread of a row, which are read once.
+/// Pixels of at most `held` vectors for each thread of a row, which are read once.
 template <class Access, int held>
 __global__ void __launch_bounds__(held > 2 ? 384 : 32 * kMostWarps, held > 2 ? 1 : 3)
     lossHeldSoftMax(LossArguments a) {
@@ -69,28 +69,28 @@ __global__ void __launch_bounds__(held > 2 ? 384 : 32 * kMostWarps, held > 2 ? 1
   const Chunk chunk(a);
   const float factor = a.factor(chunk.image);
   double total = 0;
-  forEachPixelOfChunk(a, chunk, [&](ElementPlace place, std::uint32_t packs) {
+  forEachPixelOfChunk(a, chunk, [&](ElementPlace place, std::uint32_t vectors) {
     const std::uint32_t index = a.classOf(place);
-    const auto forEachPack = [&](auto visit) {
+    const auto forEachVector = [&](auto visit) {
 #pragma unroll
       for (int i = 0; i < held; ++i) {
-        const std::uint32_t pack = threadIdx.x + static_cast<std::uint32_t>(i) * blockDim.x;
-        if (pack >= packs) continue;
-        place.channel = static_cast<std::int32_t>(pack * Access::lanes);
+        const std::uint32_t vector = threadIdx.x + static_cast<std::uint32_t>(i) * blockDim.x;
+        if (vector >= vectors) continue;
+        place.channel = static_cast<std::int32_t>(vector * Access::lanes);
         visit(i);
       }
     };
     FetchedInputs<Access> fetched[held];
     typename Access::Values y[held];
-    forEachPack([&](int i) { fetched[i] = {a, place}; });
+    forEachVector([&](int i) { fetched[i] = {a, place}; });
     float largest = -INFINITY;
-    forEachPack([&](int i) {
+    forEachVector([&](int i) {
       y[i] = fetched[i].predictionValues(a, index);
       for (const float value : y[i].values) largest = fmaxf(largest, value);  // exponentials keep NaN
     });
     largest = combineRow(largest, shared, Maximum());
     float exponentials = 0;
-    forEachPack([&](int i) {
+    forEachVector([&](int i) {
       for (float& value : y[i].values) {
         value -= largest;
         exponentials += exponential(value);
@@ -99,14 +99,14 @@ __global__ void __launch_bounds__(held > 2 ? 384 : 32 * kMostWarps, held > 2 ? 1
     exponentials = combineRow(exponentials, shared, Sum());
     SoftMaxSums sums{logf(exponentials), reciprocal(exponentials), 0};
     if (a.numbers.exactSoftMaxGradient) {
-      forEachPack([&](int i) {
+      forEachVector([&](int i) {
         sums.weightedLabels +=
             weightedLabels<Access>(a, place, index, fetched[i].labelValues(a, place, index), factor);
       });
       sums.weightedLabels = combineRow(sums.weightedLabels, shared, Sum());
     }
     float sum = 0;
-    forEachPack([&](int i) {
+    forEachVector([&](int i) {
       sum +=
           finishSoftMax<Access>(a, place, index, factor, sums, y[i], fetched[i].labelValues(a, place, index));
     });
@@ -122,24 +122,24 @@ __global__ void lossSoftMax(LossArguments a) {
   const Chunk chunk(a);
   const float factor = a.factor(chunk.image);
   double total = 0;
-  forEachPixelOfChunk(a, chunk, [&](ElementPlace place, std::uint32_t packs) {
+  forEachPixelOfChunk(a, chunk, [&](ElementPlace place, std::uint32_t vectors) {
     const std::uint32_t index = a.classOf(place);
-    const auto forEachPack = [&](auto visit) {
-      for (std::uint32_t pack = threadIdx.x; pack < packs; pack += blockDim.x) {
-        place.channel = static_cast<std::int32_t>(pack * Access::lanes);
+    const auto forEachVector = [&](auto visit) {
+      for (std::uint32_t vector = threadIdx.x; vector < vectors; vector += blockDim.x) {
+        place.channel = static_cast<std::int32_t>(vector * Access::lanes);
         const FetchedInputs<Access> fetched(a, place);
         visit(fetched.predictionValues(a, index), fetched.labelValues(a, place, index));
       }
     };
     using Values = typename Access::Values;
     float largest = -INFINITY;
-    forEachPack([&](const Values& y, const Values& /*t*/) {
+    forEachVector([&](const Values& y, const Values& /*t*/) {
       for (const float value : y.values) largest = fmaxf(largest, value);
     });
     largest = combineRow(largest, shared, Maximum());
     float exponentials = 0;
     float labels = 0;
-    forEachPack([&](const Values& y, const Values& t) {
+    forEachVector([&](const Values& y, const Values& t) {
       for (const float value : y.values) exponentials += exponential(value - largest);
       if (a.numbers.exactSoftMaxGradient) labels += weightedLabels<Access>(a, place, index, t, factor);
     });
@@ -147,7 +147,7 @@ __global__ void lossSoftMax(LossArguments a) {
     if (a.numbers.exactSoftMaxGradient) labels = combineRow(labels, shared, Sum());
     const SoftMaxSums sums{logf(exponentials), reciprocal(exponentials), labels};
     float sum = 0;
-    forEachPack([&](Values y, const Values& t) {
+    forEachVector([&](Values y, const Values& t) {
       for (float& value : y.values) value -= largest;
       sum += finishSoftMax<Access>(a, place, index, factor, sums, y, t);
     });

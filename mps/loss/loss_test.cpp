@@ -11,7 +11,7 @@
 #include "mps/core/test_images.hpp"
 #include "mps/loss/loss_check_values.hpp"
 
-/// The public loss kernel: spec/04 sections 11.3 to 11.8.
+/// The public loss kernel.
 namespace mps::loss_test {
 namespace {
 
@@ -207,7 +207,7 @@ TEST_F(Loss, ReduceAcrossBatchGivesTheFirstImageTheLossOfAll) {
   EXPECT_EQ(valuesOf(*CNNLossLabels::lossImages(targets)[1]), (Values{1, 0, 0, 0})) << "no effect";
 }
 
-/// spec/06 section 4: "1/batch with sum" is the usual spelling of a batch mean.
+/// "1/batch with sum" is the usual spelling of a batch mean.
 TEST_F(Loss, Behaviour19TheWeightScalesLossAndGradient) {
   auto descriptor = squared();
   descriptor.setWeight(0.25F);
@@ -274,7 +274,7 @@ TEST_F(Loss, D25LabelsOfTheDescriptorAloneTrainWithEveryReduction) {
   }
 }
 
-/// Labels 0 and 1: spec/04 sections 11.4, 11.6 and question Q1.
+/// Labels 0 and 1.
 TEST_F(Loss, D27HingeIsTheOneWhoseGradientIsPrinted) {
   const auto hinge = CNNLossDescriptor::cnnLossDescriptor(CNNLossType::Hinge, CNNReductionType::None);
   const auto targets = labels({1, 0, 0, 0}, 4);
@@ -305,7 +305,8 @@ TEST_F(Loss, GradientsFollowTheFormatOfThePredictions) {
   };
   EXPECT_EQ(encode(ImageFeatureChannelFormat::Float32), ImageFeatureChannelFormat::Float32);
   EXPECT_EQ(encode(ImageFeatureChannelFormat::Float16), ImageFeatureChannelFormat::Float16);
-  EXPECT_EQ(encode(ImageFeatureChannelFormat::Unorm8), ImageFeatureChannelFormat::Float32) << "spec/00 D16";
+  EXPECT_EQ(encode(ImageFeatureChannelFormat::Unorm8), ImageFeatureChannelFormat::Float32)
+      << "docs/decisions.md, D16";
 }
 
 TEST_F(Loss, AnEncodeTakesOneReadOffTemporaryPredictions) {

@@ -9,7 +9,7 @@
 #include "mps/loss/loss.hpp"
 #include "mps/loss/yolo_loss_descriptor.hpp"
 
-/// The loss of YOLO's object detection (MPSCNNLoss.h; spec/04 section 12).
+/// The loss of YOLO's object detection (MPSCNNLoss.h).
 namespace mps {
 
 /// Loss and its gradient in one pass (MPSCNNYOLOLoss): the destination image receives the gradient with respect to the

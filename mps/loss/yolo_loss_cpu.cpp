@@ -38,7 +38,7 @@ struct YOLOBuffers {
       : predictions(elements(run)),
         labels(elements(run)),
         weights(elements(run)),
-        halves(anchors(run)),
+        float16s(anchors(run)),
         gradient(elements(run)),
         loss(run.perElement() ? elements(run) : 0),
         anchorSizes(2 * anchors(run)),
@@ -64,7 +64,7 @@ struct YOLOBuffers {
   std::vector<float> predictions,
       labels;                         ///< the tile, where it is not adjacent float32 or float16 in memory
   std::vector<float> weights;         ///< the tile, where it is not adjacent float32
-  std::vector<Float16> halves;        ///< of a channel
+  std::vector<Float16> float16s;      ///< of a channel
   std::vector<float> gradient, loss;  ///< the tile; 0 between two tiles but for the confidences
   std::vector<float> anchorSizes;     ///< all widths, then all heights
   std::vector<float> sizes;           ///< of the labels, likewise
@@ -103,7 +103,7 @@ void runPart(CNNLossType type, const LossNumbers& numbers, std::size_t pixels, s
       softMax.shift[0] = largestPrediction(rows.predictions, channels);
       softMax.sum[0] = sumExponentials<false>(rows.predictions, channels, softMax.shift[0], nullptr);
       softMax.weightedLabels[0] = sumWeightedLabels(numbers, rows, 0, channels, images.factors[0]);
-      finishSums<false>(softMax, 1);
+      finishSums(softMax, 1);
       hn::Vec<Floats> sum = hn::Zero(Floats());
       runPixel<false, false>(numbers, rows, 0, channels, images.factors[0], softMax, 0, nullptr, sum);
     }
@@ -206,8 +206,8 @@ class TileOfCells {
       for (std::size_t i = 0; i < anchors_; ++i) values[i] = from[i * perAnchor_ + channel];
     };
     if (!tile.isHalf) return copy(static_cast<const float*>(tile.address), to);
-    copy(static_cast<const Float16*>(tile.address), buffers_.halves.data());
-    convertToFloats(buffers_.halves.data(), to, anchors_);
+    copy(static_cast<const Float16*>(tile.address), buffers_.float16s.data());
+    convertToFloats(buffers_.float16s.data(), to, anchors_);
   }
 
   static void loadValues(ConstFloatRun from, std::size_t count, float* to) {

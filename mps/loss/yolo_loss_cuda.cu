@@ -164,9 +164,9 @@ __device__ Outcome outcomeOfConfidence(const Arguments& a, const AnchorPlace& at
   return outcomeOfSoftMax(part, {y, 0, 1, factor * cuda::smoothedLabel(part.numbers, t)}, y, t, weight);
 }
 
-/// A pack of zeros but for one lane, if there is such a one.
+/// A vector of zeros but for one lane, if there is such a one.
 template <class T>
-__device__ uint4 packWith(float value, std::uint32_t lane) {
+__device__ uint4 vectorWith(float value, std::uint32_t lane) {
   constexpr std::uint32_t lanesOfWord = sizeof(unsigned) / sizeof(T);
   const unsigned bits =
       lanesOfWord == 1 ? __float_as_uint(value) : cuda::toHalves(value, 0.0F) << 16 * (lane % lanesOfWord);
@@ -186,14 +186,14 @@ __device__ void storeConfidences(const Arguments& a, const Tile& tile, const flo
     T* const memory =
         reinterpret_cast<T*>(to.memory) + static_cast<std::int64_t>(tile.firstCell) * a.channels();
     const bool hasOneAtMost = a.perAnchor.divisor() >= lanes;
-    for (std::uint32_t pack = threadIdx.x; pack < elements / lanes; pack += kThreads) {
-      std::uint32_t anchor = a.perAnchor.divide(pack * lanes);
-      std::uint32_t channel = pack * lanes - anchor * a.perAnchor.divisor();
+    for (std::uint32_t vector = threadIdx.x; vector < elements / lanes; vector += kThreads) {
+      std::uint32_t anchor = a.perAnchor.divide(vector * lanes);
+      std::uint32_t channel = vector * lanes - anchor * a.perAnchor.divisor();
       if (hasOneAtMost) {
         const bool isPast = channel > confidence;
         const std::uint32_t lane = confidence - channel + (isPast ? a.perAnchor.divisor() : 0);
         const float value = lane < lanes ? confidences[isPast ? anchor + 1 : anchor] : 0.0F;
-        reinterpret_cast<uint4*>(memory)[pack] = packWith<T>(value, lane);
+        reinterpret_cast<uint4*>(memory)[vector] = vectorWith<T>(value, lane);
         continue;
       }
       cuda::Lanes<T> values;
@@ -204,7 +204,7 @@ __device__ void storeConfidences(const Arguments& a, const Tile& tile, const flo
         channel = 0;
         ++anchor;
       }
-      cuda::storeLanes(values, memory + pack * lanes);
+      cuda::storeLanes(values, memory + vector * lanes);
     }
     stored = elements / lanes * lanes;
   }
@@ -445,11 +445,11 @@ class TilesPlan final : public Plan {
   /// The format of predictions, labels and gradient if kernels for it compute them, or None.
   [[nodiscard]] ImageFeatureChannelFormat commonFormat(const Operands& operands) const {
     const TensorShape& gradient = problem_.gradient;
-    const bool takesPacks = gradient.isDense() &&
-                            reinterpret_cast<std::uintptr_t>(operands.destination) % 16 == 0 &&
-                            cellsOfTile() * gradient.channels % cuda::kLanes<Float16> == 0;
-    return takesPacks ? cuda::commonFormat({&gradient, &problem_.predictions, &problem_.labels})
-                      : ImageFeatureChannelFormat::None;
+    const bool takesVectors = gradient.isDense() &&
+                              reinterpret_cast<std::uintptr_t>(operands.destination) % 16 == 0 &&
+                              cellsOfTile() * gradient.channels % cuda::kLanes<Float16> == 0;
+    return takesVectors ? cuda::commonFormat({&gradient, &problem_.predictions, &problem_.labels})
+                        : ImageFeatureChannelFormat::None;
   }
 
   [[nodiscard]] Arguments makeArguments(const Operands& operands) const {

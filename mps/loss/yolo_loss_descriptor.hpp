@@ -8,7 +8,7 @@
 
 namespace mps {
 
-/// What a YOLO loss computes (MPSCNNYOLOLossDescriptor; spec/04 section 12.1). A value; kernels copy it when they are made.
+/// What a YOLO loss computes (MPSCNNYOLOLossDescriptor). A value; kernels copy it when they are made.
 ///
 /// Four losses make it: of position, size, confidence and classes. Weight, label smoothing, number of classes, epsilon and
 /// delta of their descriptors apply to their part; reductionType and reduceAcrossBatch are the common ones below. The

@@ -8,7 +8,7 @@
 
 namespace mps {
 
-/// Stands for CNNYOLOLoss (MPSCNNYOLOLossNode; spec/04 section 7.9). The result image IS the gradient of the predictions:
+/// Stands for CNNYOLOLoss (MPSCNNYOLOLossNode). The result image IS the gradient of the predictions:
 /// call trainingGraph(nullptr, ...) on this node.
 class CNNYOLOLossNode final : public NNFilterNode {
  public:

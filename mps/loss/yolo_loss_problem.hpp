@@ -33,7 +33,7 @@ struct YOLOLossPart {
 /// The parts, in the order of their channels: position, size, confidence, classes.
 inline constexpr std::size_t kYOLOLossParts = 4;
 
-/// One call of CNNYOLOLoss (spec/04 section 12): the formulas stand there. Channels of an anchor: x, y, w, h, confidence,
+/// One call of CNNYOLOLoss, whose header has the formulas. Channels of an anchor: x, y, w, h, confidence,
 /// class scores.
 ///
 /// | operand       |                                                                                      |

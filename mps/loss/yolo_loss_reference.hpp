@@ -11,7 +11,7 @@ struct YOLOLossOutputs {
   ReferenceTensor loss;      ///< 1x1x1 per image, or per element for reduction None
 };
 
-/// The formulas of spec/04 section 12.4 in float64, the four losses by lossReference. @param weights empty: 1
+/// The formulas of CNNYOLOLoss in float64, the four losses by lossReference. @param weights empty: 1
 YOLOLossOutputs yoloLossReference(const YOLOLossProblem& problem, const ReferenceTensor& predictions,
                                   const ReferenceTensor& labels, const ReferenceTensor& weights);
 

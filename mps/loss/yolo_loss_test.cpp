@@ -14,7 +14,7 @@
 #include "mps/loss/yolo_loss_node.hpp"
 #include "mps/loss/yolo_loss_reference.hpp"
 
-/// The loss of YOLO, against spec/04 section 12: reference, plans, classes and nodes.
+/// The loss of YOLO: reference, plans, classes and nodes.
 namespace mps::yolo_loss_test {
 namespace {
 

@@ -9,7 +9,7 @@
 #include "mps/core/vector.hpp"
 #include "mtl/types.hpp"
 
-/// Products (MPSMatrixMultiplication.h; spec/05 sections 6.1 and 6.2). Origins, batches and types are described in
+/// Products (MPSMatrixMultiplication.h). Origins, batches and types are described in
 /// mps/core/matrix_kernel.hpp.
 namespace mps {
 

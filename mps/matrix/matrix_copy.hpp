@@ -11,7 +11,7 @@
 #include "mps/core/matrix.hpp"
 #include "mps/core/vector.hpp"
 
-/// Copies of parts of matrices (MPSMatrixCopy in MPSMatrixCombination.h; spec/05 section 6.3).
+/// Copies of parts of matrices (MPSMatrixCopy in MPSMatrixCombination.h).
 namespace mps {
 
 /// Where a copy reads and writes, in rows and columns of the matrices as they are in memory (MPSMatrixCopyOffsets).

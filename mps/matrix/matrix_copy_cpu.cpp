@@ -24,20 +24,11 @@ namespace {
 
 constexpr std::int64_t kLineBytes = 64;
 
-/// What is exchanged together: rows of the destination, and bytes of each of them. Rows of the source lie in pages of
-/// their own: fewer columns of it cost more of looking up pages than of memory.
-struct ExchangeTile {
-  std::int64_t rows;
-  std::int64_t bytes;
-};
-/// Stays in the first cache. @param size of an element, in bytes
-constexpr ExchangeTile smallTile(std::int64_t size) {
-  return {1024 / size, kLineBytes};
+/// Rows of the destination that are exchanged together, a line of a cache of each: they stay in the first cache.
+/// @param size of an element, in bytes
+constexpr std::int64_t rowsTogether(std::int64_t size) {
+  return 1024 / size;
 }
-/// Stays in the second one: memory takes what passes the caches faster the more of it is adjacent.
-constexpr ExchangeTile kStreamedTile{1024, 4 * kLineBytes};
-constexpr std::int64_t kMostTileBytes = kStreamedTile.rows * kStreamedTile.bytes;
-static_assert(kMostTileBytes >= smallTile(1).rows * smallTile(1).bytes);
 
 /// Rows that are `stride` elements apart.
 template <class Bits>
@@ -54,13 +45,13 @@ struct SourceRows {
 HWY_BEFORE_NAMESPACE();
 namespace mps::detail::HWY_NAMESPACE {
 
-/// Stores whole vectors past the caches, if that is asked for, and the rest.
+/// Stores whole vectors, with non-temporal stores if that is asked for, and the rest.
 template <class Bits>
-HWY_INLINE void storeRow(const Bits* from, std::int64_t count, Bits* to, bool pastCaches) {
+HWY_INLINE void storeRow(const Bits* from, std::int64_t count, Bits* to, bool isNonTemporal) {
   const hn::ScalableTag<Bits> d;
   const auto step = static_cast<std::int64_t>(hn::Lanes(d));
   std::int64_t i = 0;
-  if (pastCaches && reinterpret_cast<std::uintptr_t>(to) % (hn::Lanes(d) * sizeof(Bits)) == 0)
+  if (isNonTemporal && reinterpret_cast<std::uintptr_t>(to) % (hn::Lanes(d) * sizeof(Bits)) == 0)
     for (; i + step <= count; i += step) hn::Stream(hn::LoadU(d, from + i), d, to + i);
   else
     for (; i + step <= count; i += step) hn::StoreU(hn::LoadU(d, from + i), d, to + i);
@@ -68,35 +59,31 @@ HWY_INLINE void storeRow(const Bits* from, std::int64_t count, Bits* to, bool pa
 }
 
 /// Tile by tile: to[c][r] = from.first[r * from.stride + c], where to[c] is not null.
-/// @param lineBytes of a tile's rows in the destination; where it is more than a line they pass the caches
 template <class Bits>
-void transposeRowsOf(const SourceRows<Bits>& from, std::int64_t columns, std::int64_t lineBytes,
+void transposeRowsOf(const SourceRows<Bits>& from, std::int64_t columns, bool isNonTemporal,
                      Bits* const* to) {
-  alignas(kLineBytes) Bits tile[kMostTileBytes / sizeof(Bits)];
-  const std::int64_t line = lineBytes / std::int64_t{sizeof(Bits)};
+  constexpr std::int64_t line = kLineBytes / std::int64_t{sizeof(Bits)};
+  alignas(kLineBytes) Bits tile[rowsTogether(sizeof(Bits)) * line];
   for (std::int64_t r = 0; r < from.count; r += line) {
     const std::int64_t count = std::min(line, from.count - r);
-    if (lineBytes > kLineBytes)
-      transposeManyColumns(from.first + r * from.stride, from.stride, count, columns, tile);
-    else
-      transposeBlock(from.first + r * from.stride, from.stride, count, columns, tile,
-                     [](std::int64_t /*rows*/) {});
+    transposeBlock(from.first + r * from.stride, from.stride, count, columns, tile,
+                   [](std::int64_t /*rows*/) {});
     for (std::int64_t c = 0; c < columns; ++c)
-      if (to[c] != nullptr) storeRow(tile + c * count, count, to[c] + r, lineBytes > kLineBytes);
+      if (to[c] != nullptr) storeRow(tile + c * count, count, to[c] + r, isNonTemporal);
   }
 }
 
-void transposeRows8(const SourceRows<std::uint8_t>& from, std::int64_t columns, std::int64_t lineBytes,
+void transposeRows8(const SourceRows<std::uint8_t>& from, std::int64_t columns, bool isNonTemporal,
                     std::uint8_t* const* to) {
-  transposeRowsOf(from, columns, lineBytes, to);
+  transposeRowsOf(from, columns, isNonTemporal, to);
 }
-void transposeRows16(const SourceRows<std::uint16_t>& from, std::int64_t columns, std::int64_t lineBytes,
+void transposeRows16(const SourceRows<std::uint16_t>& from, std::int64_t columns, bool isNonTemporal,
                      std::uint16_t* const* to) {
-  transposeRowsOf(from, columns, lineBytes, to);
+  transposeRowsOf(from, columns, isNonTemporal, to);
 }
-void transposeRows32(const SourceRows<std::uint32_t>& from, std::int64_t columns, std::int64_t lineBytes,
+void transposeRows32(const SourceRows<std::uint32_t>& from, std::int64_t columns, bool isNonTemporal,
                      std::uint32_t* const* to) {
-  transposeRowsOf(from, columns, lineBytes, to);
+  transposeRowsOf(from, columns, isNonTemporal, to);
 }
 
 }  // namespace mps::detail::HWY_NAMESPACE
@@ -187,36 +174,36 @@ class CopyPlan final : public Plan {
     if (copy.pastCaches) finishStreaming();
   }
 
-  /// A few rows of the destination at a time. What fills a part of a matrix larger than the caches passes them, too: its
-  /// other parts will have taken its place.
+  /// A few rows of the destination at a time. A part of a matrix that is larger than the caches has non-temporal stores,
+  /// too: the matrix's other parts will have taken its place.
   template <class Bits>
   void exchangeRows(const Operands& operands, std::int64_t begin, std::int64_t end,
                     std::int64_t columns) const {
-    const bool pastCaches = writesRowsPastCaches(2 * problem_.destination.bytes(), problem_.destination);
-    const ExchangeTile tile = pastCaches ? kStreamedTile : smallTile(sizeof(Bits));
-    std::array<Bits*, static_cast<std::size_t>(kStreamedTile.rows)> to;
-    for (std::int64_t row = begin; row < end; row += tile.rows) {
-      const std::int64_t rows = std::min(tile.rows, end - row);
+    constexpr std::int64_t together = rowsTogether(sizeof(Bits));
+    const bool isNonTemporal = writesRowsPastCaches(2 * problem_.destination.bytes(), problem_.destination);
+    std::array<Bits*, static_cast<std::size_t>(together)> to;
+    for (std::int64_t row = begin; row < end; row += together) {
+      const std::int64_t rows = std::min(together, end - row);
       for (std::int64_t i = 0; i < rows; ++i)
         to[static_cast<std::size_t>(i)] = destinationAt<Bits>(operands, row + i);
       const Bits* const from =
           sourceAt<Bits>(operands, indexAt(operands, 0, 0), indexAt(operands, 0, 1) + row);
-      transpose(SourceRows<Bits>{from, problem_.source.rowStride, columns}, rows, tile.bytes, to.data());
+      transpose(SourceRows<Bits>{from, problem_.source.rowStride, columns}, rows, isNonTemporal, to.data());
     }
-    if (pastCaches) finishStreaming();
+    if (isNonTemporal) finishStreaming();
   }
 
-  static void transpose(const SourceRows<std::uint8_t>& from, std::int64_t columns, std::int64_t lineBytes,
+  static void transpose(const SourceRows<std::uint8_t>& from, std::int64_t columns, bool isNonTemporal,
                         std::uint8_t* const* to) {
-    HWY_DYNAMIC_DISPATCH(transposeRows8)(from, columns, lineBytes, to);
+    HWY_DYNAMIC_DISPATCH(transposeRows8)(from, columns, isNonTemporal, to);
   }
-  static void transpose(const SourceRows<std::uint16_t>& from, std::int64_t columns, std::int64_t lineBytes,
+  static void transpose(const SourceRows<std::uint16_t>& from, std::int64_t columns, bool isNonTemporal,
                         std::uint16_t* const* to) {
-    HWY_DYNAMIC_DISPATCH(transposeRows16)(from, columns, lineBytes, to);
+    HWY_DYNAMIC_DISPATCH(transposeRows16)(from, columns, isNonTemporal, to);
   }
-  static void transpose(const SourceRows<std::uint32_t>& from, std::int64_t columns, std::int64_t lineBytes,
+  static void transpose(const SourceRows<std::uint32_t>& from, std::int64_t columns, bool isNonTemporal,
                         std::uint32_t* const* to) {
-    HWY_DYNAMIC_DISPATCH(transposeRows32)(from, columns, lineBytes, to);
+    HWY_DYNAMIC_DISPATCH(transposeRows32)(from, columns, isNonTemporal, to);
   }
 
   /// Row `row` of the copy, from its first column on; null where the destination has none.
@@ -254,7 +241,7 @@ class CopyPlan final : public Plan {
   MatrixCopyProblem problem_;
 };
 
-Preparation prepareRows(const MatrixCopyProblem& problem) {
+Preparation prepareCopy(const MatrixCopyProblem& problem) {
   return std::make_shared<const CopyPlan>(problem);
 }
 
@@ -273,7 +260,7 @@ std::string MatrixCopyProblem::describe() const {
 }
 
 std::span<const Implementation<MatrixCopyProblem>> matrixCopyImplementationsCpu() {
-  static constexpr std::array<Implementation<MatrixCopyProblem>, 1> implementations{{{"rows", prepareRows}}};
+  static constexpr std::array<Implementation<MatrixCopyProblem>, 1> implementations{{{"copy", prepareCopy}}};
   return implementations;
 }
 

@@ -4,7 +4,6 @@
 
 #include "mps/core/rows_cuda.cuh"
 #include "mps/matrix/matrix_problem.hpp"
-#include "mps/matrix/matrix_transpose_cuda.cuh"
 #include "mtl/cuda/launch.cuh"
 
 namespace mps::detail {
@@ -63,8 +62,8 @@ __global__ void copyRows(cuda::RowGrid grid, CopyArguments a, const Bits* source
   });
 }
 
-constexpr int kTile = 64;     ///< rows and columns of a block
-constexpr int kTileRows = 4;  ///< that its threads copy at once
+constexpr int kTile = 32;     ///< rows and columns of a block
+constexpr int kTileRows = 8;  ///< that its threads copy at once
 
 /// Rows become columns, by way of a tile in shared memory. blockIdx.x goes over tiles of columns, y over those of rows.
 template <class Bits>
@@ -102,125 +101,6 @@ __global__ void __launch_bounds__(kTile* kTileRows)
     }
     __syncthreads();
   }
-}
-
-/// Tiles of the source in bands of some columns, so that those of the blocks that run together make long pieces of rows of
-/// either matrix.
-struct PackTiles {
-  static constexpr std::int64_t kWidestBand = 32;
-
-  cuda::Divider bandWidth;
-  cuda::Divider tilesOfBand;
-  std::int64_t count = 0;
-
-  PackTiles(std::int64_t lines, std::int64_t columns) {
-    const std::int64_t across = std::min(columns, kWidestBand);
-    bandWidth = cuda::Divider(across);
-    tilesOfBand = cuda::Divider(lines * across);
-    count = (columns + across - 1) / across * lines * across;
-  }
-};
-
-/// Columns of a tile are this many times kPackColumns, so that tiles of all formats are squares.
-template <class Bits>
-constexpr int kTileParts = cuda::kPackLines / cuda::kPackColumns<Bits>;
-
-/// Moves a square of kPackLines elements by way of shared memory; columns are its lines then.
-/// transposePacks does the same with code of its own: it was up to 13 % slower through functions.
-/// @tparam Bits of two or four bytes
-/// @param load load(line, column): the pack of a line of the tile that begins at that column
-/// @param store store(line, column, pack): elements of a column that begin at that line
-template <class Bits, class Load, class Store>
-__device__ void transposeTile(Load load, Store store) {
-  constexpr int lanes = static_cast<int>(sizeof(uint4) / sizeof(Bits));
-  constexpr int passes = cuda::kPackLines * cuda::kLinePacks / static_cast<int>(cuda::kPackThreads);
-  constexpr int square = cuda::kLinePacks * lanes;  // lines that one pass of the way out takes
-  // Packs of a line change places such that neither way has two threads of a warp in one bank.
-  constexpr int parts = kTileParts<Bits>;
-  constexpr int width = cuda::kPackColumns<Bits>;
-  __shared__ uint4 tile[parts][cuda::kPackLines][cuda::kLinePacks];
-  const auto thread = static_cast<int>(threadIdx.x);
-  uint4 packs[passes][parts];
-#pragma unroll
-  for (int k = 0; k < passes; ++k)
-#pragma unroll
-    for (int part = 0; part < parts; ++part)
-      packs[k][part] = load(thread / cuda::kLinePacks + k * cuda::kPackLines / passes,
-                            part * width + thread % cuda::kLinePacks * lanes);
-#pragma unroll
-  for (int k = 0; k < passes; ++k) {
-    const int line = thread / cuda::kLinePacks + k * cuda::kPackLines / passes;
-#pragma unroll
-    for (int part = 0; part < parts; ++part)
-      tile[part][line][thread % cuda::kLinePacks ^ line / lanes % cuda::kLinePacks] = packs[k][part];
-  }
-  __syncthreads();
-  const int group = thread % cuda::kLinePacks;  // of lines, which become a pack
-  const int word = thread / cuda::kLinePacks;   // of a line
-#pragma unroll
-  for (int part = 0; part < parts; ++part)
-#pragma unroll
-    for (int first = 0; first < cuda::kPackLines; first += square) {
-      unsigned words[lanes];
-#pragma unroll
-      for (int i = 0; i < lanes; ++i)
-        words[i] = reinterpret_cast<const unsigned*>(
-            &tile[part][first + group * lanes + i][word / 4 ^ group])[word % 4];
-      const int line = first + group * lanes;
-      if constexpr (sizeof(Bits) == 4) {
-        store(line, part * width + word, uint4{words[0], words[1], words[2], words[3]});
-      } else {
-        const auto halvesOf = [&](unsigned which) {
-          return uint4{__byte_perm(words[0], words[1], which), __byte_perm(words[2], words[3], which),
-                       __byte_perm(words[4], words[5], which), __byte_perm(words[6], words[7], which)};
-        };
-        store(line, part * width + 2 * word, halvesOf(0x5410));
-        store(line, part * width + 2 * word + 1, halvesOf(0x7632));
-      }
-    }
-}
-
-/// copyTiles without indices, 16 bytes at once where both places are a multiple of 16. The strides are.
-template <class Bits>
-__global__ void __launch_bounds__(cuda::kPackThreads)
-    copyPackTiles(PackTiles tiles, CopyArguments a, const Bits* source, Bits* destination) {
-  constexpr int lanes = static_cast<int>(sizeof(uint4) / sizeof(Bits));
-  const std::uint32_t band = tiles.tilesOfBand.divide(blockIdx.x);
-  const std::uint32_t ofBand = blockIdx.x - band * tiles.tilesOfBand.divisor();
-  const std::uint32_t lineTile = tiles.bandWidth.divide(ofBand);
-  const std::uint32_t columnTile = ofBand + (band - lineTile) * tiles.bandWidth.divisor();
-  const std::int64_t firstLine = static_cast<std::int64_t>(lineTile) * cuda::kPackLines;
-  const std::int64_t firstColumn = static_cast<std::int64_t>(columnTile) * cuda::kPackLines;
-  const Corner corner(a);
-  // Of the source, whose rows become columns. What lies outside of either matrix is not copied.
-  const std::int64_t lines =
-      min(a.columns, min(a.sourceHeight - corner.sourceY, a.width - corner.x)) - firstLine;
-  const std::int64_t columns =
-      min(a.rows, min(a.sourceWidth - corner.sourceX, a.height - corner.y)) - firstColumn;
-  if (lines <= 0 || columns <= 0) return;
-  const Bits* const from =
-      source + (corner.sourceY + firstLine) * a.sourceStride + corner.sourceX + firstColumn;
-  Bits* const to = destination + (corner.y + firstColumn) * a.stride + corner.x + firstLine;
-  const bool takesPacks = reinterpret_cast<std::uintptr_t>(from) % 16 == 0;
-  const bool givesPacks = reinterpret_cast<std::uintptr_t>(to) % 16 == 0;
-  transposeTile<Bits>(
-      [&](int line, int column) -> uint4 {
-        if (line >= lines || column >= columns) return {0, 0, 0, 0};
-        const Bits* const pack = from + line * a.sourceStride + column;
-        if (takesPacks && column + lanes <= columns) return __ldcs(reinterpret_cast<const uint4*>(pack));
-        const auto elements = static_cast<int>(min(columns - column, std::int64_t{lanes}));
-        return cuda::loadUnits<Bits>(pack, elements * static_cast<int>(sizeof(Bits)));
-      },
-      [&](int line, int column, const uint4& pack) {
-        if (line >= lines || column >= columns) return;
-        Bits* const place = to + column * a.stride + line;
-        if (givesPacks && line + lanes <= lines) {
-          __stcs(reinterpret_cast<uint4*>(place), pack);
-          return;
-        }
-        const auto elements = static_cast<int>(min(lines - line, std::int64_t{lanes}));
-        cuda::storeUnits<Bits>(pack, place, elements * static_cast<int>(sizeof(Bits)));
-      });
 }
 
 class CopyPlan final : public Plan {
@@ -263,8 +143,6 @@ class CopyPlan final : public Plan {
     const auto* const source = reinterpret_cast<const Bits*>(operands.source);
     auto* const destination = reinterpret_cast<Bits*>(operands.destination);
     if (problem_.sourceIsTransposed != problem_.destinationIsTransposed) {
-      if constexpr (sizeof(Bits) > 1)
-        if (takesPackTiles(sizeof(Bits))) return copyPacks(stream, a, source, destination);
       constexpr std::int64_t mostBlocks = 65535;
       const dim3 grid(mtl::cuda::blocksFor(a.columns, kTile),
                       static_cast<unsigned>(std::min((a.rows + kTile - 1) / kTile, mostBlocks)), copies());
@@ -277,33 +155,19 @@ class CopyPlan final : public Plan {
     mtl::cuda::launch(stream, copyRows<Bits>, blocks, grid.block, 0, grid, a, source, destination);
   }
 
-  [[nodiscard]] bool takesPackTiles(std::size_t bytes) const {
-    const auto strides = static_cast<std::size_t>(arguments_.sourceStride | arguments_.stride);
-    return !problem_.hasRowIndices && !problem_.hasColumnIndices && strides * bytes % 16 == 0;
-  }
-  template <class Bits>
-  void copyPacks(mtl::Stream& stream, const CopyArguments& a, const Bits* source, Bits* destination) const {
-    const auto tilesOf = [](std::int64_t size, std::int64_t side) { return (size + side - 1) / side; };
-    const PackTiles tiles(tilesOf(std::min({a.columns, a.sourceHeight, a.width}), cuda::kPackLines),
-                          tilesOf(std::min({a.rows, a.sourceWidth, a.height}), cuda::kPackLines));
-    if (tiles.count == 0) return;
-    mtl::cuda::launch(stream, copyPackTiles<Bits>, dim3(static_cast<unsigned>(tiles.count), 1, copies()),
-                      dim3(cuda::kPackThreads), 0, tiles, a, source, destination);
-  }
-
   [[nodiscard]] unsigned copies() const { return static_cast<unsigned>(problem_.copies); }
 
   MatrixCopyProblem problem_;
   CopyArguments arguments_{};
 };
 
-Preparation prepareElements(const MatrixCopyProblem& problem) {
+Preparation prepareCopy(const MatrixCopyProblem& problem) {
   if (!cuda::RowGrid::fits(std::max(problem.rows, problem.columns), std::max(problem.rows, problem.columns)))
     return Refusal{"2^31 rows or columns"};
   return std::make_shared<const CopyPlan>(problem);
 }
 
-constexpr Implementation<MatrixCopyProblem> implementations[] = {{"elements", prepareElements}};
+constexpr Implementation<MatrixCopyProblem> implementations[] = {{"copy", prepareCopy}};
 
 }  // namespace
 

@@ -8,7 +8,7 @@
 #include "mps/core/test_matrices.hpp"
 #include "mps/matrix/matrix_layers_reference.hpp"
 
-/// Copies of parts of matrices: spec/05 section 6.3.
+/// Copies of parts of matrices.
 namespace mps::matrix_copy_test {
 namespace {
 
@@ -95,7 +95,7 @@ TEST_F(MatrixCopyTest, SeveralCopiesBetweenTheSameMatrices) {
   EXPECT_EQ(valuesOf(*other), (Values{21, 22}));
 }
 
-/// spec/05 section 11, G14: offsets of a vector are read when the work runs.
+/// Offsets of a vector are read when the work runs.
 TEST_F(MatrixCopyTest, OffsetsOfAVector) {
   const auto one = matrix(1, 3);
   const auto other = matrix(1, 3);

@@ -7,11 +7,19 @@
 #include "mps/core/storage.hpp"
 #include "mps/core/text_stream.hpp"
 #include "mps/matrix/matrix_problem.hpp"
-#include "mps/matrix/matrix_vector_cpu.hpp"
 #include "mtl/cpu/stream.hpp"
 
 namespace mps::detail {
 namespace {
+
+/// Calls multiply(0) of the type that a product's elements have: float or Float16.
+template <class Multiply>
+void withElements(const MatrixMultiplicationProblem& problem, Multiply multiply) {
+  if (problem.result.format == ImageFeatureChannelFormat::Float16)
+    multiply(Float16{});
+  else
+    multiply(0.0F);
+}
 
 /// Matrices as a product sees them.
 MatrixStrides stridesOf(const TensorShape& shape) {
@@ -178,10 +186,7 @@ Preparation preparePlain(const MatrixMultiplicationProblem& problem) {
 
 std::span<const Implementation<MatrixMultiplicationProblem>> matrixMultiplicationImplementationsCpu() {
   static constexpr Implementation<MatrixMultiplicationProblem> implementations[] = {
-      {"strips", prepareRowTimesMatrix},
-      {"rows", prepareMatrixTimesColumn},
-      {"matmul", prepareMatmul},
-      {"plain", preparePlain}};
+      {"matmul", prepareMatmul}, {"dot products", preparePlain}};
   return implementations;
 }
 

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "mps/core/dense_product_cuda.hpp"
 #include "mps/core/elements_cuda.cuh"
 #include "mps/matrix/matrix_cuda.hpp"
 #include "mtl/cuda/launch.cuh"
@@ -115,12 +116,12 @@ struct VectorArguments {
 constexpr unsigned kWarp = 32;
 constexpr int kWarps = 8;
 
-/// Each warp sums along a row of the matrix, which is a run of memory. @param packs 16 bytes can be read at once
+/// Each warp sums along a row of the matrix, which is a run of memory. @param isAligned 16 bytes can be read at once
 template <class T>
-__global__ void multiplyRows(ProductArguments a, VectorArguments v, bool packs, const T* matrix,
+__global__ void multiplyRows(ProductArguments a, VectorArguments v, bool isAligned, const T* matrix,
                              const T* vector, T* result) {
   constexpr int lanes = cuda::kLanes<T>;
-  constexpr int batch = 4;  // packs on their way at once
+  constexpr int batch = 4;  // vectors on their way at once
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.y;
   if (row >= v.length) return;  // all of a warp
   for (std::int64_t n = blockIdx.y; n < a.matrices; n += gridDim.y) {
@@ -128,7 +129,7 @@ __global__ void multiplyRows(ProductArguments a, VectorArguments v, bool packs, 
     const T* const by = vector + n * v.vectorImage;
     float sum = 0;
     std::int64_t k = 0;
-    if (packs) {
+    if (isAligned) {
       constexpr std::int64_t step = static_cast<std::int64_t>(kWarp) * lanes;
       for (; k + batch * step <= v.interior; k += batch * step) {
         cuda::Lanes<T> values[batch];
@@ -235,11 +236,11 @@ class VectorPlan final : public Plan {
     auto* const result = reinterpret_cast<T*>(operands.destination);
     const unsigned matrices = atMost(arguments_.matrices);
     if (sumsRows_) {
-      const bool packs = reinterpret_cast<std::uintptr_t>(matrix) % 16 == 0 &&
-                         vector_.matrixRow % cuda::kLanes<T> == 0 &&
-                         vector_.matrixImage % cuda::kLanes<T> == 0;
+      const bool isAligned = reinterpret_cast<std::uintptr_t>(matrix) % 16 == 0 &&
+                             vector_.matrixRow % cuda::kLanes<T> == 0 &&
+                             vector_.matrixImage % cuda::kLanes<T> == 0;
       const dim3 grid(static_cast<unsigned>((vector_.length + kWarps - 1) / kWarps), matrices);
-      mtl::cuda::launch(stream, multiplyRows<T>, grid, dim3(kWarp, kWarps), 0, arguments_, vector_, packs,
+      mtl::cuda::launch(stream, multiplyRows<T>, grid, dim3(kWarp, kWarps), 0, arguments_, vector_, isAligned,
                         matrix, vector, result);
     } else {
       const dim3 grid(static_cast<unsigned>((vector_.length + kWarp - 1) / kWarp), matrices);
@@ -273,12 +274,24 @@ Preparation prepareTiles(const MatrixMultiplicationProblem& problem) {
 }
 
 constexpr Implementation<MatrixMultiplicationProblem> kImplementations[] = {
-    {"vector", prepareVector}, {"cuBLASLt", prepareCublasLtProduct}, {"tiles", prepareTiles}};
+    {"matrix-vector", prepareVector}, {"cuBLASLt", prepareCublasLtProduct}, {"tile 32x32", prepareTiles}};
 
 }  // namespace
 
 std::span<const Implementation<MatrixMultiplicationProblem>> matrixMultiplicationImplementationsCuda() {
   return kImplementations;
+}
+
+std::shared_ptr<const Plan> denseProductCuda(const DenseProduct& product) {
+  MatrixMultiplicationProblem problem;
+  problem.transposeLeft = product.transposeLeft;
+  problem.beta = product.adds ? 1 : 0;
+  problem.left = product.transposeLeft ? TensorShape::dense(1, product.interior, 1, product.rows)
+                                       : TensorShape::dense(1, product.rows, 1, product.interior);
+  problem.right = TensorShape::dense(1, product.interior, 1, product.columns);
+  problem.result = TensorShape::dense(1, product.rows, 1, product.columns);
+  problem.deviceName = product.deviceName;
+  return preparePlan(matrixMultiplicationImplementationsCuda(), problem).plan;
 }
 
 }  // namespace mps::detail

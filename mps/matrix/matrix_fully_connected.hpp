@@ -10,7 +10,7 @@
 #include "mps/core/matrix_kernel.hpp"
 #include "mps/core/vector.hpp"
 
-/// Fully connected layers made of matrices (MPSMatrixFullyConnected.h; spec/04 section 16.1, spec/05 section 9). Rows of
+/// Fully connected layers made of matrices (MPSMatrixFullyConnected.h). Rows of
 /// the input are samples, its columns inputs; the weights have a row for each input and a column for each output, which
 /// is the transpose of CNNFullyConnected's. Origins, batches and types are described in mps/core/matrix_kernel.hpp;
 /// vectors have the type of the matrices.

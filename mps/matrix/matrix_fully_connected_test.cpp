@@ -8,7 +8,7 @@
 #include "mps/matrix/matrix_layers_reference.hpp"
 #include "mps/matrix/matrix_reference.hpp"
 
-/// Fully connected layers of matrices: spec/04 section 16.1, spec/05 section 9.
+/// Fully connected layers of matrices.
 namespace mps::matrix_fully_connected_test {
 namespace {
 

@@ -11,7 +11,7 @@
 #include "mps/core/types.hpp"
 #include "mtl/types.hpp"
 
-/// Copies between images and the rows of a matrix (MPSImageCopy.h; spec/05 section 5): for fully connected
+/// Copies between images and the rows of a matrix (MPSImageCopy.h): for fully connected
 /// layers made of matrix kernels. Whole images, all feature channels, bit by bit:
 ///
 ///     row      origin.x + index of the image; an image with numberOfImages n counts as n
@@ -20,7 +20,7 @@
 ///
 /// The gradient of either copy is the other one, with the same layout and origin. The matrix has the images'
 /// type: Float32, Float16; for unorm8 Unorm8 or UInt8, for unorm16 UInt16. unorm images are sources only
-/// (spec/00 D16).
+/// (docs/decisions.md, D16).
 namespace mps {
 
 /// What both copies have in common.

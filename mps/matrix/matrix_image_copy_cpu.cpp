@@ -24,9 +24,9 @@ namespace mps::detail {
 
 /// How the pixels of a problem's rows are divided.
 struct CopyPieces {
-  std::int64_t pixels = 1;        ///< of a piece
-  std::int64_t count = 1;         ///< of each row
-  bool writesPastCaches = false;  ///< the copy is so large that the caches do not keep its result
+  std::int64_t pixels = 1;     ///< of a piece
+  std::int64_t count = 1;      ///< of each row
+  bool isNonTemporal = false;  ///< the copy is so large that the caches do not keep its result
 };
 
 }  // namespace mps::detail
@@ -37,13 +37,13 @@ namespace mps::detail::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// Copies adjacent elements, past the caches where that is asked for; FlushStream() must follow.
+/// Copies adjacent elements, with non-temporal stores where that is asked for; FlushStream() must follow.
 template <class Bits>
-HWY_INLINE void copyRun(const Bits* from, Bits* to, std::int64_t count, bool pastCaches) {
+HWY_INLINE void copyRun(const Bits* from, Bits* to, std::int64_t count, bool isNonTemporal) {
   const hn::ScalableTag<Bits> d;
   const auto elements = static_cast<std::size_t>(count);
   std::size_t i = 0;
-  if (pastCaches) {
+  if (isNonTemporal) {
     constexpr std::size_t kLine = 64;
     const std::size_t behind = reinterpret_cast<std::uintptr_t>(to) % kLine;
     i = std::min(elements, (kLine - behind) % kLine / sizeof(Bits));
@@ -88,7 +88,7 @@ class LinePrefetch {
 /// runs. `next` is asked for meanwhile, so that memory is read while it is written.
 template <class Bits>
 void transpose(const Bits* from, std::int64_t fromStride, std::int64_t rows, std::int64_t columns, Bits* to,
-               std::int64_t toStride, bool pastCaches, LinePrefetch<Bits>& next) {
+               std::int64_t toStride, bool isNonTemporal, LinePrefetch<Bits>& next) {
   constexpr std::int64_t kLine = 64 / sizeof(Bits);
   constexpr std::int64_t kMostRows = 256;
   alignas(64) Bits block[kMostRows * kLine];
@@ -103,12 +103,12 @@ void transpose(const Bits* from, std::int64_t fromStride, std::int64_t rows, std
           from + r * fromStride + c, fromStride, blockRows, blockColumns, block,
           [&](std::int64_t squareRows) { next.advance(isOneRun ? squareRows * blockColumns : 0); });
       if (isOneRun) {
-        copyRun(block, to + c * toStride, blockRows * blockColumns, pastCaches);
+        copyRun(block, to + c * toStride, blockRows * blockColumns, isNonTemporal);
         continue;
       }
       for (std::int64_t i = 0; i < blockColumns; ++i) {
         next.advance(blockRows);
-        copyRun(block + i * blockRows, to + (c + i) * toStride + r, blockRows, pastCaches);
+        copyRun(block + i * blockRows, to + (c + i) * toStride + r, blockRows, isNonTemporal);
       }
     }
   }
@@ -162,17 +162,17 @@ void transposePieces(const ImageMatrixCopyProblem& problem, const CopyPieces& pi
     LinePrefetch<Bits> next = linesOf(i + 1);
     if (problem.toMatrix)
       transpose(from + imageAt, images.pixelStride, run.pixels, images.channels, to + planeAt, plane,
-                pieces.writesPastCaches, next);
+                pieces.isNonTemporal, next);
     else
       transpose(from + planeAt, plane, images.channels, run.pixels, to + imageAt, images.pixelStride,
-                pieces.writesPastCaches, next);
+                pieces.isNonTemporal, next);
   }
 }
 
 /// Copies a run of pixels: channels last.
 template <class Bits>
 void copyPixels(const ImageMatrixCopyProblem& problem, const Operands& operands, const PixelRun& pixels,
-                bool pastCaches) {
+                bool isNonTemporal) {
   const TensorShape& images = problem.images;
   const std::int64_t imageAt = inImages(problem, pixels);
   const std::int64_t pixel = pixels.y * images.width + pixels.first;
@@ -185,7 +185,7 @@ void copyPixels(const ImageMatrixCopyProblem& problem, const Operands& operands,
     const std::int64_t inImage = imageAt + p * images.pixelStride;
     const std::int64_t inRow = rowAt + p * images.channels;
     copyRun(from + (problem.toMatrix ? inImage : inRow), to + (problem.toMatrix ? inRow : inImage), run,
-            pastCaches);
+            isNonTemporal);
   }
 }
 
@@ -196,7 +196,7 @@ void copyPiecesOf(const ImageMatrixCopyProblem& problem, const CopyPieces& piece
   if (problem.channelsFirst && images.channels > 1 && images.height * images.width > 1)
     return transposePieces<Bits>(problem, pieces, operands, begin, end);
   for (std::int64_t i = begin; i < end; ++i)
-    copyPixels<Bits>(problem, operands, pieceOf(problem, pieces, i), pieces.writesPastCaches);
+    copyPixels<Bits>(problem, operands, pieceOf(problem, pieces, i), pieces.isNonTemporal);
 }
 
 /// Copies pieces [begin, end) of all rows of all images.
@@ -212,7 +212,7 @@ void copyPieces(const ImageMatrixCopyProblem& problem, const CopyPieces& pieces,
     default:
       copyPiecesOf<std::uint32_t>(problem, pieces, operands, begin, end);
   }
-  if (pieces.writesPastCaches) hwy::FlushStream();
+  if (pieces.isNonTemporal) hwy::FlushStream();
 }
 
 }  // namespace mps::detail::HWY_NAMESPACE
@@ -244,7 +244,7 @@ class ImageMatrixCopyPlan final : public Plan {
         std::clamp<std::int64_t>(kPieceBytes / std::max<std::int64_t>(1, pixelBytes()), 16,
                                  std::min(kMostPixels, std::max<std::int64_t>(16, images.width)));
     pieces_.count = (images.width + pieces_.pixels - 1) / pieces_.pixels;
-    pieces_.writesPastCaches = writesPastCaches(2 * images.bytes());
+    pieces_.isNonTemporal = writesPastCaches(2 * images.bytes());
   }
 
   void run(mtl::Stream& stream, const Operands& operands) const override {
@@ -266,14 +266,15 @@ class ImageMatrixCopyPlan final : public Plan {
   CopyPieces pieces_;
 };
 
-Preparation prepareBlocks(const ImageMatrixCopyProblem& problem) {
+Preparation prepareCopy(const ImageMatrixCopyProblem& problem) {
   return std::make_shared<const ImageMatrixCopyPlan>(problem);
 }
 
 }  // namespace
 
 std::span<const Implementation<ImageMatrixCopyProblem>> imageMatrixCopyImplementationsCpu() {
-  static constexpr Implementation<ImageMatrixCopyProblem> implementations[] = {{"blocks", prepareBlocks}};
+  static constexpr Implementation<ImageMatrixCopyProblem> implementations[] = {
+      {"transpose or copy", prepareCopy}};
   return implementations;
 }
 

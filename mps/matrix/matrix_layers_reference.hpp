@@ -7,7 +7,7 @@
 #include "mps/core/reference_tensor.hpp"
 #include "mps/matrix/matrix_problem.hpp"
 
-/// The float64 references of MatrixSum, MatrixCopy and MatrixFullyConnected (spec/05 sections 6.3, 7.1 and 9).
+/// The float64 references of MatrixSum, MatrixCopy and MatrixFullyConnected.
 namespace mps::detail {
 
 /// One source of a sum.

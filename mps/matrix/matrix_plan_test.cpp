@@ -97,12 +97,8 @@ class ProductCall {
 /// Whether an implementation may refuse a product; the last one of each place takes all.
 bool mayRefuse(std::string_view implementation, const MatrixMultiplicationCase& item) {
   if (implementation == "matmul") return item.interior == 0;
-  if (implementation == "strips") return item.rows != 1 || item.transposeRight || item.columns < 256;
-  if (implementation == "rows")
-    return item.columns != 1 || item.transposeLeft || item.rows < 64 || item.interior < 64 ||
-           (item.gap > 0 && !item.transposeRight);
   if (implementation == "cuBLASLt") return true;
-  return implementation == "vector" && item.rows != 1 && item.columns != 1;
+  return implementation == "matrix-vector" && item.rows != 1 && item.columns != 1;
 }
 
 /// What mtl::cpu::oneDnnProduct refuses of oneDNN 3 alone.
@@ -144,16 +140,6 @@ TEST(MatrixMultiplicationPlan, EveryImplementationAgreesWithTheReference) {
   }
 }
 
-TEST(MatrixMultiplicationPlan, VectorsAgreeOnEveryInstructionSet) {
-  forEachTarget([](const std::string& target) {
-    SCOPED_TRACE(target);
-    const auto implementations = matrixMultiplicationImplementationsCpu();
-    ASSERT_EQ(implementations[0].name, "strips");
-    ASSERT_EQ(implementations[1].name, "rows");
-    checkProducts(testDevice(), implementations.first(2));
-  });
-}
-
 void expectSameBitsFromAllThreads(const char* implementation, const MatrixMultiplicationProblem& problem) {
   const ForceImplementation force(implementation);
   const ChosenPlan chosen = preparePlan(matrixMultiplicationImplementationsCpu(), problem);
@@ -168,11 +154,11 @@ TEST(MatrixMultiplicationPlan, ThreadCountDoesNotMatter) {
   const MatrixMultiplicationCase square{.name = "", .rows = 64, .columns = 64, .interior = 64};
   const MatrixMultiplicationCase wide{.name = "", .columns = 5003, .interior = 37, .matrices = 2};
   const MatrixMultiplicationCase tall{.name = "", .rows = 1003, .interior = 137, .matrices = 2};
-  expectSameBitsFromAllThreads("plain", square.problem(Float32));
-  expectSameBitsFromAllThreads("strips", wide.problem(Float32));
-  expectSameBitsFromAllThreads("strips", wide.problem(Float16));
-  expectSameBitsFromAllThreads("rows", tall.problem(Float32));
-  expectSameBitsFromAllThreads("rows", tall.problem(Float16));
+  expectSameBitsFromAllThreads("dot products", square.problem(Float32));
+  expectSameBitsFromAllThreads("matmul", wide.problem(Float32));
+  expectSameBitsFromAllThreads("matmul", wide.problem(Float16));
+  expectSameBitsFromAllThreads("matmul", tall.problem(Float32));
+  expectSameBitsFromAllThreads("matmul", tall.problem(Float16));
 }
 
 TEST(MatrixMultiplicationPlan, BetaZeroDoesNotReadTheResult) {
@@ -231,13 +217,6 @@ TEST(MatrixMultiplicationPlan, EveryFieldMatters) {
   expectSeen("deviceName", false, [](auto& p) { p.deviceName = "cuda:1"; });
 }
 
-/// Whether each pixel's channels are sixteen bytes, or several times that, of elements of two bytes or more.
-bool areWholePacks(const TensorShape& images) {
-  const auto bytes = static_cast<std::int64_t>(bytesPerChannel(images.format));
-  return bytes > 1 && images.channels * bytes % 16 == 0 && images.pixelStride * bytes % 16 == 0 &&
-         images.rowStride * bytes % 16 == 0 && images.imageStride * bytes % 16 == 0;
-}
-
 void checkCopies(const std::shared_ptr<mtl::Device>& place) {
   for (const auto& implementation : imageMatrixCopyBackEnds.of(*place))
     for (const ImageMatrixCopyCase& item : imageMatrixCopyCases())
@@ -251,9 +230,7 @@ void checkCopies(const std::shared_ptr<mtl::Device>& place) {
             if (plan == nullptr) {
               const bool staysTogether =
                   !channelsFirst || item.channels == 1 || item.height * item.width == 1;
-              EXPECT_TRUE(implementation.name == "packs"
-                              ? staysTogether || !areWholePacks(problem.images)
-                              : implementation.name == (staysTogether ? "tiles" : "rows"))
+              EXPECT_EQ(implementation.name, staysTogether ? "transpose" : "copy")
                   << implementation.name << ": " << std::get<Refusal>(preparation).reason;
               continue;
             }
@@ -299,7 +276,7 @@ TEST(ImageMatrixCopyPlan, CopiesBits) {
   }
 }
 
-/// More than 64 MiB are written past the caches, from any address on.
+/// More than 64 MiB are written by non-temporal stores, from any address on.
 template <class Bits>
 void checkLargeCopy(ImageFeatureChannelFormat format, std::int64_t images) {
   const ImageMatrixCopyCase item{.name = "", .images = images, .height = 61, .width = 67, .channels = 37};
@@ -339,7 +316,7 @@ TEST(ImageMatrixCopyPlan, LargeCopiesOfFloat16) {
   checkLargeCopy<std::uint16_t>(Float16, 111);
 }
 
-/// A transposed part of a matrix of more than 24 MiB, which is written past the caches, with some rows left out.
+/// A transposed part of a matrix of more than 24 MiB, which is written by non-temporal stores, with some rows left out.
 template <class Bits>
 void checkLargeExchange(ImageFeatureChannelFormat format, std::uint32_t firstColumn) {
   constexpr std::int64_t kRows = 3100;  // more than one tile for each thread

@@ -16,7 +16,7 @@
 /// row. Words of random bits have the format of float32.
 namespace mps::detail {
 
-/// C = alpha op(A) op(B) + beta C for each matrix of a batch (spec/05 section 6.1). A is M x K or, to be
+/// C = alpha op(A) op(B) + beta C for each matrix of a batch. A is M x K or, to be
 /// transposed, K x M in memory, B likewise; sums are float32 whatever the format, rounded once at the store.
 ///
 /// | operand | what |
@@ -55,7 +55,7 @@ std::span<const Implementation<MatrixMultiplicationProblem>> matrixMultiplicatio
 inline constexpr BackEnds<MatrixMultiplicationProblem> matrixMultiplicationBackEnds{
     matrixMultiplicationImplementationsCpu, UNMETAL_CUDA_LIST(matrixMultiplicationImplementationsCuda)};
 
-/// Copies the elements of images to the rows of a matrix, or back, bit by bit (spec/05 section 5): image n is
+/// Copies the elements of images to the rows of a matrix, or back, bit by bit: image n is
 /// row n; a pixel's channel c is column (y W + x) C + c, or (c H + y) W + x with channels first.
 ///
 /// | operand | to the matrix | to the images |
@@ -82,7 +82,7 @@ std::span<const Implementation<ImageMatrixCopyProblem>> imageMatrixCopyImplement
 inline constexpr BackEnds<ImageMatrixCopyProblem> imageMatrixCopyBackEnds{
     imageMatrixCopyImplementationsCpu, UNMETAL_CUDA_LIST(imageMatrixCopyImplementationsCuda)};
 
-/// One term of a sum of matrices (spec/05 section 7.1). With (r, c) = offsets, of a row and a column:
+/// One term of a sum of matrices. With (r, c) = offsets, of a row and a column:
 ///
 ///     term_ij   = scale B(r + i, c + j), transposed: scale B(r + j, c + i); 0 outside B
 ///     sum_ij    = term_ij, or sumBefore_ij + term_ij
@@ -122,7 +122,7 @@ std::span<const Implementation<MatrixTermProblem>> matrixTermImplementationsCuda
 inline constexpr BackEnds<MatrixTermProblem> matrixTermBackEnds{
     matrixTermImplementationsCpu, UNMETAL_CUDA_LIST(matrixTermImplementationsCuda)};
 
-/// Copies regions of a matrix to places in another one, bit by bit (spec/05 section 6.3). Of a region's rows x columns
+/// Copies regions of a matrix to places in another one, bit by bit. Of a region's rows x columns
 /// elements (i, j), with s and d the offsets of its copy, P and Q the indices:
 ///
 ///     value = source(s.row + i, s.column + j), of a transposed source source(s.row + j, s.column + i)
@@ -175,7 +175,7 @@ enum class RandomNumbers : std::uint8_t {
   Normal,        ///< of mean and standardDeviation, between minimum and maximum
 };
 
-/// Fills matrices or vectors with random numbers in the order matrix, row, column (spec/05 section 4.6).
+/// Fills matrices or vectors with random numbers in the order matrix, row, column.
 /// Element e takes word e of the stream from where it is:
 ///
 /// - Philox: word e mod 4 of block scalars[0] + floor(e / 4), key = seed, counter (0, 0, high, low half of

@@ -12,7 +12,7 @@
 #include "mps/core/types.hpp"
 #include "mps/core/vector.hpp"
 
-/// Random numbers in vectors and matrices (MPSMatrixRandom.h; spec/05 section 4).
+/// Random numbers in vectors and matrices (MPSMatrixRandom.h).
 ///
 ///     auto uniform = mps::MatrixRandomDistributionDescriptor::uniformDistributionDescriptor(-0.05F, 0.05F);
 ///     auto random = mps::MatrixRandomPhilox::create(device, mps::DataType::Float32, seed, uniform);

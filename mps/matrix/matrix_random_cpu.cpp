@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cmath>
 #include <memory>
 #include <string>
@@ -31,8 +30,6 @@ namespace mps::detail {
 constexpr std::size_t kRandomTile = 2048;
 /// What philoxNumbers() and mtgp32Words() may write behind the words that they were asked for.
 constexpr std::size_t kRandomSlack = 128;
-/// Numbers whose quantiles are computed together.
-constexpr std::size_t kRandomPiece = 512;
 using RandomBuffer = std::array<float, kRandomTile + kRandomSlack>;
 
 constexpr MTGP32Constants kMTGP32;
@@ -171,52 +168,19 @@ void toUniform(const RandomRule& rule, std::size_t count, float* values) {
     hn::StoreU(uniformNumbers(d, rule, hn::LoadU(d, values + i)), d, values + i);
 }
 
-/// Those in the tails, 15 of 100 when nothing bounds them, are collected first: they take three times as long.
 void toNormal(const RandomRule& rule, std::size_t count, float* values) {
   const hn::ScalableTag<double> d;
   const hn::Rebind<float, decltype(d)> df;
-  constexpr std::size_t kLanes = hn::MaxLanes(d);
-  constexpr std::size_t kGroup = 64;  // bits of a mask
-  const auto number = [&](auto quantile) HWY_ATTR {
-    const auto value = hn::MulAdd(hn::Set(d, rule.scale), quantile, hn::Set(d, rule.mean));
-    return hn::Min(hn::Max(hn::DemoteTo(df, value), hn::Set(df, rule.minimum)), hn::Set(df, rule.maximum));
-  };
-  alignas(64) std::array<double, kGroup> arguments;
-  alignas(64) std::array<double, kRandomPiece + kLanes> tails;
-  alignas(64) std::array<float, kLanes> numbers;
-  std::array<std::size_t, kRandomPiece + kLanes> places;
-  for (std::size_t first = 0; first < count; first += kRandomPiece) {
-    const std::size_t end = std::min(first + kRandomPiece, count);
-    std::size_t found = 0;
-    for (std::size_t group = first; group < end; group += kGroup) {
-      std::uint64_t areTails = 0;
-      for (std::size_t i = group; i < std::min(group + kGroup, end); i += kLanes) {
-        const auto t = hn::PromoteTo(d, unitInterval(df, hn::LoadU(df, values + i)));
-        const auto u =
-            hn::Max(hn::MulAdd(hn::Set(d, rule.width), t, hn::Set(d, rule.first)), hn::Set(d, rule.least));
-        hn::Store(u, d, arguments.data() + (i - group));
-        hn::StoreU(number(centralQuantile(d, u)), df, values + i);
-        std::array<std::uint8_t, 8> bits{};
-        const auto distance = hn::Abs(hn::Sub(u, hn::Set(d, 0.5)));
-        hn::StoreMaskBits(d, hn::Gt(distance, hn::Set(d, kCentralPart)), bits.data());
-        areTails |= std::uint64_t{bits[0]} << (i - group);
-      }
-      for (; areTails != 0; areTails &= areTails - 1, ++found) {
-        const auto place = static_cast<std::size_t>(std::countr_zero(areTails));
-        tails[found] = arguments[place];
-        places[found] = group + place;
-      }
-    }
-    if (found == 0) continue;
-    // Up to the end of the last vector the first one once more.
-    for (std::size_t i = 0; i < kLanes; ++i) {
-      tails[found + i] = tails[0];
-      places[found + i] = places[0];
-    }
-    for (std::size_t i = 0; i < found; i += kLanes) {
-      hn::Store(number(tailQuantile(d, hn::LoadU(d, tails.data() + i))), df, numbers.data());
-      for (std::size_t lane = 0; lane < kLanes; ++lane) values[places[i + lane]] = numbers[lane];
-    }
+  for (std::size_t i = 0; i < count; i += hn::Lanes(d)) {
+    const auto t = hn::PromoteTo(d, unitInterval(df, hn::LoadU(df, values + i)));
+    const auto u =
+        hn::Max(hn::MulAdd(hn::Set(d, rule.width), t, hn::Set(d, rule.first)), hn::Set(d, rule.least));
+    auto quantile = centralQuantile(d, u);
+    const auto isTail = hn::Gt(hn::Abs(hn::Sub(u, hn::Set(d, 0.5))), hn::Set(d, kCentralPart));
+    if (!hn::AllFalse(d, isTail)) quantile = hn::IfThenElse(isTail, tailQuantile(d, u), quantile);
+    const auto number = hn::DemoteTo(df, hn::MulAdd(hn::Set(d, rule.scale), quantile, hn::Set(d, rule.mean)));
+    hn::StoreU(hn::Min(hn::Max(number, hn::Set(df, rule.minimum)), hn::Set(df, rule.maximum)), df,
+               values + i);
   }
 }
 
@@ -370,7 +334,7 @@ Preparation prepareRandom(const MatrixRandomProblem& problem) {
 }  // namespace
 
 std::span<const Implementation<MatrixRandomProblem>> matrixRandomImplementationsCpu() {
-  static constexpr Implementation<MatrixRandomProblem> implementations[] = {{"vector", prepareRandom}};
+  static constexpr Implementation<MatrixRandomProblem> implementations[] = {{"vectorised", prepareRandom}};
   return implementations;
 }
 

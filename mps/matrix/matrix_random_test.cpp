@@ -53,7 +53,7 @@ std::string errorOf(const std::function<void()>& call) {
   return ::testing::AssertionSuccess();
 }
 
-/// Words as halves: detail::matrixRandomReference.
+/// Words as float16: detail::matrixRandomReference.
 detail::TensorShape inHalves(detail::TensorShape shape) {
   shape.format = ImageFeatureChannelFormat::Unorm16;
   for (std::int64_t* size : {&shape.channels, &shape.pixelStride, &shape.rowStride, &shape.imageStride})
@@ -153,7 +153,7 @@ TEST(MatrixRandomPlan, ThreadsDoNotMatter) {
     }
 }
 
-/// Past the caches, and from an address amid a cache line; MTGP32 chunk by chunk.
+/// With non-temporal stores, and from an address amid a cache line; MTGP32 chunk by chunk.
 TEST(MatrixRandomPlan, FillsPastTheCaches) {
   const detail::StreamedFrom always(0);
   constexpr std::size_t count = 1'300'001;
@@ -285,7 +285,7 @@ TYPED_TEST(MatrixRandomOf, TheSeedHas64Bits) {
   EXPECT_NE(this->template draw<std::uint32_t>(*low, 8), this->template draw<std::uint32_t>(*wide, 8));
 }
 
-/// Length 801 inside a larger buffer, offset 12 bytes: bytes around it unchanged (spec/05 section 13).
+/// Length 801 inside a larger buffer, offset 12 bytes: bytes around it unchanged.
 TYPED_TEST(MatrixRandomOf, OnlyTheElementsAreWritten) {
   const auto buffer = this->device_->newBuffer(12 + 801 * 4 + 20);
   std::memset(buffer->contents(), 0xA5, buffer->length());

@@ -6,7 +6,7 @@
 #include "mps/core/reference_tensor.hpp"
 #include "mps/matrix/matrix_problem.hpp"
 
-/// The float64 references of the matrix kernels (spec/05).
+/// The float64 references of the matrix kernels.
 namespace mps::detail {
 
 /// alpha op(A) op(B) + beta C. @param old C before the call; not read when beta is 0
@@ -27,7 +27,7 @@ std::vector<std::uint32_t> philoxReference(std::uint64_t seed, std::uint64_t fir
 /// x with Phi(x) = p, 0 < p < 1; accurate for p near 0.
 double normalQuantileReference(double p);
 
-/// Numbers from words. Words themselves become the halves k / 65535 of two unorm16, low half first, so that
+/// Numbers from words. Words themselves become two unorm16 numbers k / 65535, that of the low bits first, so that
 /// they are compared bit by bit.
 ReferenceTensor matrixRandomReference(const MatrixRandomProblem& problem,
                                       const std::vector<std::uint32_t>& words);

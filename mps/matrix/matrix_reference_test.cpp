@@ -19,7 +19,6 @@ ReferenceTensor matrix(std::int64_t rows, std::int64_t columns, const Values& va
   return tensor;
 }
 
-// spec/05 section 4.7.
 TEST(MatrixRandomKnownAnswers, PhiloxSeeds0To2) {
   EXPECT_EQ(philoxReference(0, 0, 8), (Words{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8, 0x2dce73e5,
                                              0x1348e23f, 0xfcf8e0ec, 0xa287aadb}));

@@ -12,7 +12,7 @@
 #include "mps/core/vector.hpp"
 #include "mtl/types.hpp"
 
-/// Sums of matrices (MPSMatrixSum.h; spec/05 section 7.1).
+/// Sums of matrices (MPSMatrixSum.h).
 namespace mps {
 
 /// Where a kernel begins to read a matrix, as vectors of type UInt32 hold it (MPSMatrixOffset).

@@ -6,7 +6,7 @@
 #include "mps/core/test_matrices.hpp"
 #include "mps/matrix/matrix_layers_reference.hpp"
 
-/// Sums of matrices: spec/05 section 7.1.
+/// Sums of matrices.
 namespace mps::matrix_sum_test {
 namespace {
 
@@ -58,7 +58,7 @@ TEST_F(MatrixSumTest, TheBiasBelongsToTheColumnsOfATransposedResult) {
   EXPECT_EQ(valuesOf(*result), (Values{1011, 2044, 1022, 2055, 1033, 2066}));
 }
 
-/// spec/05 section 11, G14: the vectors are read when the work runs.
+/// The vectors are read when the work runs.
 TEST_F(MatrixSumTest, VectorsAreReadWhenTheWorkRuns) {
   const auto scales = vector({0, 0, 0});
   const auto offsets = words({0, 0, 0, 0, 0, 0});
@@ -260,7 +260,7 @@ TEST_F(MatrixSumTest, RandomSumsMatchTheReference) {
   }
 }
 
-/// Results past the caches.
+/// Results by non-temporal stores.
 TEST_F(MatrixSumTest, LargeSums) {
   constexpr std::size_t rows = 6300;
   constexpr std::size_t columns = 1023;

@@ -193,7 +193,8 @@ std::string MatrixTermProblem::describe() const {
 }
 
 std::span<const Implementation<MatrixTermProblem>> matrixTermImplementationsCpu() {
-  static constexpr std::array<Implementation<MatrixTermProblem>, 1> implementations{{{"rows", prepareRows}}};
+  static constexpr std::array<Implementation<MatrixTermProblem>, 1> implementations{
+      {{"term by term", prepareRows}}};
   return implementations;
 }
 

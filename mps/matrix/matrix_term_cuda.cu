@@ -52,7 +52,7 @@ __device__ bool isAligned(const T* address) {
 
 /// addElements where nothing is transposed and all numbers are of type T: 16 bytes at once where they are whole.
 template <class T>
-__global__ void addPacks(cuda::RowGrid grid, TermArguments a) {
+__global__ void addVectors(cuda::RowGrid grid, TermArguments a) {
   constexpr int lanes = cuda::kLanes<T>;
   const std::int64_t firstY = a.offsets != nullptr ? a.offsets[0] : 0;
   const std::int64_t firstX = a.offsets != nullptr ? a.offsets[1] : 0;
@@ -114,19 +114,19 @@ class TermPlan final : public Plan {
     if (problem_.hasOffsets) a.offsets = reinterpret_cast<const std::uint32_t*>(operands.parameters[1]);
     if (problem_.hasBias) a.bias = operands.parameters[2];
     a.destination = operands.destination;
-    switch (packFormat()) {
+    switch (vectorFormat()) {
       case ImageFeatureChannelFormat::Float32:
-        return start(stream, addPacks<float>, cuda::kLanes<float>, a);
+        return start(stream, addVectors<float>, cuda::kLanes<float>, a);
       case ImageFeatureChannelFormat::Float16:
-        return start(stream, addPacks<Float16>, cuda::kLanes<Float16>, a);
+        return start(stream, addVectors<Float16>, cuda::kLanes<Float16>, a);
       default:
         return start(stream, addElements, 1, a);
     }
   }
 
  private:
-  /// That of all numbers where they can be taken in packs, or None.
-  [[nodiscard]] ImageFeatureChannelFormat packFormat() const {
+  /// That of all numbers where they can be taken in vectors, or None.
+  [[nodiscard]] ImageFeatureChannelFormat vectorFormat() const {
     const ImageFeatureChannelFormat format = problem_.destination.format;
     const bool isCommon =
         problem_.source.format == format && (!problem_.addsToSum || problem_.sum.format == format);
@@ -148,7 +148,7 @@ Preparation prepareElements(const MatrixTermProblem& problem) {
   return std::make_shared<const TermPlan>(problem);
 }
 
-constexpr Implementation<MatrixTermProblem> implementations[] = {{"elements", prepareElements}};
+constexpr Implementation<MatrixTermProblem> implementations[] = {{"element-wise", prepareElements}};
 
 }  // namespace
 

@@ -10,7 +10,7 @@
 #include "mps/core/cnn_kernel.hpp"
 #include "mps/core/neuron_descriptor.hpp"
 
-/// Neurons: a function of every value (MPSCNNNeuron.h; spec/03 section 11). NNNeuronDescriptor lists the
+/// Neurons: a function of every value (MPSCNNNeuron.h). NNNeuronDescriptor lists the
 /// functions.
 namespace mps {
 
@@ -58,7 +58,7 @@ class CNNNeuron : public CNNKernel {
 /// are not computed.
 ///
 /// ReLU and PReLU with a multiple of four channels save in the state on which side of 0 each x lies (a byte for four
-/// values); the gradient of the same image reads that in place of x (spec/00 D14).
+/// values); the gradient of the same image reads that in place of x (docs/decisions.md, D14).
 ///
 ///     auto descriptor = mps::NNNeuronDescriptor::create(mps::CNNNeuronType::ReLU);
 ///     auto relu = mps::CNNNeuron::create(device, descriptor);

@@ -23,7 +23,7 @@ using cuda::SourceView;
 /// Stands for a type that is known only when a kernel runs.
 constexpr auto kAnyType = CNNNeuronType::Count;
 
-/// PReLU's slopes of a pack's channels, 16 bytes at once: they lie at a multiple of 16.
+/// PReLU's slopes of a vector's channels, 16 bytes at once: they lie at a multiple of 16.
 template <class Values>
 __device__ void loadSlopes(const float* slopes, std::int32_t channel, Values& to) {
   if constexpr (sizeof(Values) == sizeof(float)) {
@@ -84,14 +84,14 @@ __device__ unsigned sidesOf(const float* x) {
   return bits;
 }
 
-/// ReLU and PReLU with sides: of the forward kernel written, by packs alone; of the gradient read.
+/// ReLU and PReLU with sides: of the forward kernel written, by vectors alone; of the gradient read.
 template <NeuronDirection direction>
 struct KinkFunction {
   float a;
   const float* slopes;  ///< of PReLU, else null
   ResultView sides;     ///< its offsets count elements
 
-  /// The sides of a pack, a byte for four elements; of one element at the lowest place of its byte.
+  /// The sides of a vector, a byte for four elements; of one element at the lowest place of its byte.
   template <int lanes>
   [[nodiscard]] __device__ unsigned loadSides(const ElementPlace& place) const {
     const std::int64_t element = sides.offset(place);
@@ -129,7 +129,7 @@ struct KinkFunction {
   }
 };
 
-/// Writes sides alone, where the forward kernel takes no packs.
+/// Writes sides alone, where the forward kernel takes no vectors.
 __global__ void writeSides(cuda::ElementGrid grid, SourceView source, ResultView sides) {
   grid.forEachBatch<1, 4>([](int /*i*/, const ElementPlace& /*place*/) {},
                           [&](int /*i*/, const ElementPlace& place) {
@@ -219,11 +219,11 @@ class NeuronPlan final : public Plan {
     arguments.sources[0] = source;
     arguments.destination = {destination, operands.destination};
     arguments.accumulate = operands.accumulate;
-    const bool takesPacks =
+    const bool takesVectors =
         cuda::takesLanes(shape, source.memory) && cuda::takesLanes(destination, operands.destination);
     const KinkFunction<direction> function{
         numbers_.a, slopes().empty() ? nullptr : reinterpret_cast<const float*>(operands.scratch), sides};
-    cuda::withAccess(cuda::commonFormat({&shape, &destination}), takesPacks, [&](auto access) {
+    cuda::withAccess(cuda::commonFormat({&shape, &destination}), takesVectors, [&](auto access) {
       using Access = decltype(access);
       if constexpr (Access::lanes == 1 && readsX) {
         const cuda::ElementGrid grid(shape, 4, 1);
@@ -244,14 +244,14 @@ class NeuronPlan final : public Plan {
     arguments.destination = {shape, operands.destination};
     arguments.accumulate = operands.accumulate;
     ImageFeatureChannelFormat format = shape.format;
-    bool takesPacks = cuda::takesLanes(shape, operands.destination);
+    bool takesVectors = cuda::takesLanes(shape, operands.destination);
     for (int i = 0; i < inputs; ++i) {
       arguments.sources[i] = {*shapes[i], addresses[i]};
-      takesPacks = takesPacks && cuda::takesLanes(*shapes[i], addresses[i]);
+      takesVectors = takesVectors && cuda::takesLanes(*shapes[i], addresses[i]);
       if (shapes[i]->format != format) format = ImageFeatureChannelFormat::None;
     }
     const auto* const slopesOnDevice = reinterpret_cast<const float*>(operands.scratch);
-    cuda::withAccess(format, takesPacks, [&](auto access) {
+    cuda::withAccess(format, takesVectors, [&](auto access) {
       using Access = decltype(access);
       const auto launch = [&](auto type) {
         const NeuronFunction<type(), direction> function{numbers_, slopesOnDevice};
@@ -276,7 +276,7 @@ Preparation prepareElements(const NeuronProblem& problem) {
   return std::make_shared<const NeuronPlan>(problem);
 }
 
-constexpr Implementation<NeuronProblem> implementations[] = {{"elements", prepareElements}};
+constexpr Implementation<NeuronProblem> implementations[] = {{"element-wise", prepareElements}};
 
 }  // namespace
 

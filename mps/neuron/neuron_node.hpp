@@ -8,7 +8,7 @@
 #include "mps/core/neuron_descriptor.hpp"
 #include "mps/core/node.hpp"
 
-/// Graph nodes of the neurons (spec/04 sections 7.2 and 8.1).
+/// Graph nodes of the neurons.
 namespace mps {
 
 /// Stands for CNNNeuron (MPSCNNNeuronNode), the base of the nodes of each type.

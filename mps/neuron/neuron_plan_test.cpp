@@ -371,7 +371,7 @@ TEST(NeuronPlan, InPlaceWithSides) {
     }
 }
 
-/// The sum of two halves that no half can hold; the result takes the place of either.
+/// The sum of two float16 numbers that float16 cannot hold; the result takes the place of either.
 TEST(NeuronPlan, ASumOfGradientsIsNotRounded) {
   constexpr float slope = 1.0F / 256;
   const auto relu = NNNeuronDescriptor::cnnNeuronDescriptor(CNNNeuronType::ReLU, slope);

@@ -19,7 +19,7 @@ enum class NeuronDirection : std::uint8_t {
   GradientFromResult,  ///< dx = dy f'(x) with f' computed from y = f(x); see derivativeFromResult()
 };
 
-/// All numbers of one neuron call (spec/03 section 11). The tensors have the same sizes.
+/// All numbers of one neuron call. The tensors have the same sizes.
 ///
 /// | operand | Forward | Gradient | GradientFromResult |
 /// |---|---|---|---|

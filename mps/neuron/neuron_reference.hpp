@@ -6,7 +6,7 @@
 #include "mps/core/reference_tensor.hpp"
 #include "mps/neuron/neuron_problem.hpp"
 
-/// The float64 reference of the neuron kernels (spec/03 section 11); the functions themselves are in
+/// The float64 reference of the neuron kernels; the functions themselves are in
 /// mps/core/neuron_reference.hpp. Of the problem only direction and descriptor count.
 namespace mps::detail {
 

@@ -10,7 +10,7 @@
 #include "mps/core/test_images.hpp"
 #include "mps/neuron/neuron_node.hpp"
 
-/// The public neuron kernels: spec/03 section 11.
+/// The public neuron kernels.
 namespace mps::neuron_test {
 namespace {
 
@@ -121,7 +121,7 @@ TEST_F(Neuron, InPlace) {
   EXPECT_EQ(valuesOf(*g), (Values{0, 2, 3}));
 }
 
-/// ReLU and PReLU save on which side of 0 each value was (spec/00 D14): the source may change meanwhile.
+/// ReLU and PReLU save on which side of 0 each value was (docs/decisions.md, D14): the source may change meanwhile.
 TEST_F(Neuron, TheGradientGoesByWhatTheForwardKernelSaw) {
   for (const auto& descriptor :
        {neuron(ReLU, 0.5F), NNNeuronDescriptor::cnnNeuronPReLUDescriptor(Values(4, 0.5F))}) {

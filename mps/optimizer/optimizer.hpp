@@ -15,7 +15,7 @@
 #include "mps/core/vector.hpp"
 #include "mps/optimizer/optimizer_descriptor.hpp"
 
-/// Optimisers (MPSNNOptimizers.h; spec/04 section 13). Each update works element by element on float32 values
+/// Optimisers (MPSNNOptimizers.h). Each update works element by element on float32 values
 /// v, with the gradient g prepared as NNOptimizerDescriptor says. Nothing is averaged over a batch.
 ///
 /// The result may be the very values or the very gradient, with the same strides; with either it shares either all

@@ -9,7 +9,7 @@
 #include "mps/optimizer/optimizer.hpp"
 #include "mtl/buffer.hpp"
 
-/// The optimisers on batch-normalisation states: spec/04 section 13.6.
+/// The optimisers on batch-normalisation states.
 namespace mps::optimizer_batch_normalization_test {
 namespace {
 

@@ -11,7 +11,7 @@ namespace mps::detail {
 inline constexpr double kOptimizerPrecision = printedTolerance(6);
 inline constexpr double kOptimizerGradients[] = {0.5, -0.25, 1.0};
 
-/// One row of spec/04 section 13.7: a value of 1 after each of three steps with learning rate 0.1.
+/// One row of a table of worked examples: a value of 1 after each of three steps with learning rate 0.1.
 struct OptimizerCheckRow {
   const char* name;
   OptimizerKind kind;

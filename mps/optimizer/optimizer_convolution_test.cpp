@@ -9,7 +9,7 @@
 #include "mps/optimizer/optimizer.hpp"
 #include "mtl/buffer.hpp"
 
-/// The optimisers on convolution states: spec/04 section 13.6.
+/// The optimisers on convolution states.
 namespace mps::optimizer_convolution_test {
 namespace {
 
@@ -68,7 +68,7 @@ TEST_F(ConvolutionOptimizer, WeightsAndBiasesIntoAnotherState) {
   EXPECT_EQ(valuesOf(source->weights()), (Values{10, 20, 30}));
 }
 
-/// Behaviour 7 of spec/06: the state lies on the very buffers that weights() returns, or it is allocated and
+/// The state lies on the very buffers that weights() returns, or it is allocated and
 /// never filled.
 TEST_F(ConvolutionOptimizer, Behaviour07InPlaceAndIntoAStateThatWasNeverFilled) {
   const auto own = weights();

@@ -29,7 +29,7 @@ struct StepFloats : OptimizerFloats {
   float unscale;
 };
 
-/// Loss scale, clipping, rescale, regularisation: spec/04 section 13.3.
+/// Loss scale, clipping, rescale, regularisation.
 template <class D, class V>
 HWY_INLINE V prepareGradient(D d, const OptimizerRule& rule, const StepFloats& numbers, V g, V value) {
   g = hn::Mul(g, hn::Set(d, numbers.unscale));
@@ -235,7 +235,7 @@ Preparation prepareOptimizer(const OptimizerProblem& problem) {
   return std::make_shared<const OptimizerPlan>(problem);
 }
 
-constexpr Implementation<OptimizerProblem> kImplementations[] = {{"vector", prepareOptimizer}};
+constexpr Implementation<OptimizerProblem> kImplementations[] = {{"vectorised", prepareOptimizer}};
 
 }  // namespace
 

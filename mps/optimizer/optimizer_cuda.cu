@@ -58,7 +58,7 @@ struct OptimizerElement {
   float gradient, value, momentum, velocity, maximumVelocity;
 };
 
-/// Loss scale, clipping, rescale, regularisation: spec/04 section 13.3. The comparisons keep NaN.
+/// Loss scale, clipping, rescale, regularisation. The comparisons keep NaN.
 __device__ float prepareGradient(const StepArguments& a, float g, float value) {
   const OptimizerFloats& n = a.numbers;
   g = g * a.unscale();
@@ -109,11 +109,11 @@ __device__ void update(const StepArguments& a, OptimizerElement& e) {
 }
 
 template <int lanes>
-struct Pack {
+struct Vector {
   float values[lanes];
 };
 template <int lanes>
-__device__ Pack<lanes> loadPack(const float* from) {
+__device__ Vector<lanes> loadVector(const float* from) {
   if constexpr (lanes == 1) {
     return {{*from}};
   } else {
@@ -122,29 +122,30 @@ __device__ Pack<lanes> loadPack(const float* from) {
   }
 }
 template <int lanes>
-__device__ void storePack(const Pack<lanes>& pack, float* to) {
+__device__ void storeVector(const Vector<lanes>& vector, float* to) {
   if constexpr (lanes == 1)
-    *to = pack.values[0];
+    *to = vector.values[0];
   else
-    cuda::storeLanes(Lanes<float>{{pack.values[0], pack.values[1], pack.values[2], pack.values[3]}}, to);
+    cuda::storeLanes(Lanes<float>{{vector.values[0], vector.values[1], vector.values[2], vector.values[3]}},
+                     to);
 }
 
 /// Updates `lanes` elements of arrays, which lie at these addresses.
 template <OptimizerKind kind, int lanes>
-__device__ void updatePack(const StepArguments& step, const OptimizerArrays& at) {
+__device__ void updateVector(const StepArguments& step, const OptimizerArrays& at) {
   constexpr bool hasMomentum = kind != OptimizerKind::SGD && kind != OptimizerKind::RMSProp;
   constexpr bool hasVelocity =
       kind == OptimizerKind::RMSProp || kind == OptimizerKind::Adam || kind == OptimizerKind::AMSGrad;
   constexpr bool hasMaximum = kind == OptimizerKind::AMSGrad;
-  if (step.isSkipped()) return storePack(loadPack<lanes>(at.values), at.result);
-  const Pack<lanes> g = loadPack<lanes>(at.gradient);
-  Pack<lanes> v = loadPack<lanes>(at.values);
-  Pack<lanes> m{};
-  Pack<lanes> u{};
-  Pack<lanes> x{};
-  if constexpr (hasMomentum) m = loadPack<lanes>(at.momentum);
-  if constexpr (hasVelocity) u = loadPack<lanes>(at.velocity);
-  if constexpr (hasMaximum) x = loadPack<lanes>(at.maximumVelocity);
+  if (step.isSkipped()) return storeVector(loadVector<lanes>(at.values), at.result);
+  const Vector<lanes> g = loadVector<lanes>(at.gradient);
+  Vector<lanes> v = loadVector<lanes>(at.values);
+  Vector<lanes> m{};
+  Vector<lanes> u{};
+  Vector<lanes> x{};
+  if constexpr (hasMomentum) m = loadVector<lanes>(at.momentum);
+  if constexpr (hasVelocity) u = loadVector<lanes>(at.velocity);
+  if constexpr (hasMaximum) x = loadVector<lanes>(at.maximumVelocity);
 #pragma unroll
   for (int i = 0; i < lanes; ++i) {
     OptimizerElement e{g.values[i], v.values[i], m.values[i], u.values[i], x.values[i]};
@@ -154,10 +155,10 @@ __device__ void updatePack(const StepArguments& step, const OptimizerArrays& at)
     u.values[i] = e.velocity;
     x.values[i] = e.maximumVelocity;
   }
-  storePack(v, at.result);
-  if constexpr (hasMomentum) storePack(m, at.momentum);
-  if constexpr (hasVelocity) storePack(u, at.velocity);
-  if constexpr (hasMaximum) storePack(x, at.maximumVelocity);
+  storeVector(v, at.result);
+  if constexpr (hasMomentum) storeVector(m, at.momentum);
+  if constexpr (hasVelocity) storeVector(u, at.velocity);
+  if constexpr (hasMaximum) storeVector(x, at.maximumVelocity);
 }
 
 template <OptimizerKind kind, int lanes>
@@ -165,12 +166,12 @@ __global__ void updateElements(OptimizerArguments a) {
   cuda::forEachRow(a.grid, [&](std::uint32_t row) {
     cuda::forEachPiece(a.grid, [&](std::uint32_t piece) {
       const std::int64_t first = static_cast<std::int64_t>(piece) * lanes;
-      updatePack<kind, lanes>(a.step, {a.arrays.gradient + row * a.strides.gradient + first,
-                                       a.arrays.values + row * a.strides.values + first,
-                                       a.arrays.result + row * a.strides.result + first,
-                                       a.arrays.momentum + row * a.strides.momentum + first,
-                                       a.arrays.velocity + row * a.strides.velocity + first,
-                                       a.arrays.maximumVelocity + row * a.strides.maximumVelocity + first});
+      updateVector<kind, lanes>(a.step, {a.arrays.gradient + row * a.strides.gradient + first,
+                                         a.arrays.values + row * a.strides.values + first,
+                                         a.arrays.result + row * a.strides.result + first,
+                                         a.arrays.momentum + row * a.strides.momentum + first,
+                                         a.arrays.velocity + row * a.strides.velocity + first,
+                                         a.arrays.maximumVelocity + row * a.strides.maximumVelocity + first});
     });
   });
 }
@@ -184,7 +185,7 @@ struct TensorsArguments {
     std::int64_t count = 0;
     std::uint32_t firstBlock = 0;
     std::uint16_t step = 0;
-    bool takesPacks = false;
+    bool takesVectors = false;
   };
   Tensor tensors[mostTensors];
   StepArguments steps[mostSteps];
@@ -200,8 +201,8 @@ __device__ void updateRange(const StepArguments& step, const OptimizerArrays& ar
                             std::int64_t end) {
   const auto stride = static_cast<std::int64_t>(blockDim.x) * lanes;
   for (std::int64_t i = first + static_cast<std::int64_t>(threadIdx.x) * lanes; i + lanes <= end; i += stride)
-    updatePack<kind, lanes>(step, {arrays.gradient + i, arrays.values + i, arrays.result + i,
-                                   arrays.momentum + i, arrays.velocity + i, arrays.maximumVelocity + i});
+    updateVector<kind, lanes>(step, {arrays.gradient + i, arrays.values + i, arrays.result + i,
+                                     arrays.momentum + i, arrays.velocity + i, arrays.maximumVelocity + i});
 }
 
 template <OptimizerKind kind>
@@ -212,7 +213,7 @@ __global__ void updateTensors(const __grid_constant__ TensorsArguments a) {
   const StepArguments& step = a.steps[tensor.step];
   const std::int64_t first = static_cast<std::int64_t>(blockIdx.x - tensor.firstBlock) * kBlockElements;
   const std::int64_t end = min(first + kBlockElements, tensor.count);
-  if (!tensor.takesPacks) return updateRange<kind, 1>(step, tensor.arrays, first, end);
+  if (!tensor.takesVectors) return updateRange<kind, 1>(step, tensor.arrays, first, end);
   const std::int64_t whole = first + (end - first) / 4 * 4;
   updateRange<kind, 4>(step, tensor.arrays, first, whole);
   updateRange<kind, 1>(step, tensor.arrays, whole, end);
@@ -252,7 +253,7 @@ TensorsKernel tensorsKernelOf(OptimizerKind kind) {
 }
 
 /// Whether each array that is there lies so that four elements can be accessed at once.
-bool takesPacks(const OptimizerProblem& problem, const OptimizerArrays& arrays) {
+bool takesVectors(const OptimizerProblem& problem, const OptimizerArrays& arrays) {
   const auto takes = [&](const float* address, std::int64_t stride) {
     return reinterpret_cast<std::uintptr_t>(address) % 16 == 0 && (problem.rows <= 1 || stride % 4 == 0);
   };
@@ -272,7 +273,7 @@ class OptimizerPlan final : public Plan {
         reinterpret_cast<const float*>(operands.gradient), reinterpret_cast<const float*>(operands.source),
         reinterpret_cast<float*>(operands.destination),    reinterpret_cast<float*>(operands.parameters[0]),
         reinterpret_cast<float*>(operands.parameters[1]),  reinterpret_cast<float*>(operands.parameters[2])};
-    if (takesPacks(problem_, arrays))
+    if (takesVectors(problem_, arrays))
       start<4>(stream, operands, arrays);
     else
       start<1>(stream, operands, arrays);
@@ -322,11 +323,11 @@ class TensorsLaunch {
     const auto isAligned = [](const float* address) {
       return reinterpret_cast<std::uintptr_t>(address) % 16 == 0;
     };
-    const bool takesPacks = isAligned(arrays.gradient) && isAligned(arrays.values) &&
-                            isAligned(arrays.result) && isAligned(arrays.momentum) &&
-                            isAligned(arrays.velocity) && isAligned(arrays.maximumVelocity);
+    const bool takesVectors = isAligned(arrays.gradient) && isAligned(arrays.values) &&
+                              isAligned(arrays.result) && isAligned(arrays.momentum) &&
+                              isAligned(arrays.velocity) && isAligned(arrays.maximumVelocity);
     arguments_.tensors[arguments_.count++] = {arrays, tensor.count, static_cast<std::uint32_t>(blocks_),
-                                              static_cast<std::uint16_t>(steps_ - 1), takesPacks};
+                                              static_cast<std::uint16_t>(steps_ - 1), takesVectors};
     blocks_ += blocks;
   }
 
@@ -348,7 +349,7 @@ class TensorsLaunch {
   std::int64_t blocks_ = 0;
 };
 
-constexpr Implementation<OptimizerProblem> implementations[] = {{"elements", prepareElements}};
+constexpr Implementation<OptimizerProblem> implementations[] = {{"element-wise", prepareElements}};
 
 }  // namespace
 

@@ -6,7 +6,7 @@ namespace mps {
 
 class Coder;
 
-/// MPSNNRegularizationType: the term that is added to the gradient of a value v (spec/04 section 13.1).
+/// MPSNNRegularizationType: the term that is added to the gradient of a value v.
 enum class NNRegularizationType : std::uint64_t {
   None = 0,
   L1 = 1,  ///< regularizationScale * sign(v), 0 at v = 0
@@ -14,7 +14,7 @@ enum class NNRegularizationType : std::uint64_t {
 };
 
 /// MPSNNOptimizerDescriptor: what all optimisers do to a gradient before they use it. A value; optimisers
-/// read it when they are made (spec/04 sections 13.2, 13.3).
+/// read it when they are made.
 ///
 ///     1. applyGradientClipping: g = min(max(g, gradientClipMin), gradientClipMax)
 ///     2. g = g * gradientRescale

@@ -9,7 +9,7 @@
 #include "mps/optimizer/optimizer.hpp"
 #include "mtl/buffer.hpp"
 
-/// The optimisers on states of instance and group normalisation: spec/04 section 13.6, last rows of its rules.
+/// The optimisers on states of instance and group normalisation.
 namespace mps::optimizer_image_normalization_test {
 namespace {
 

@@ -8,7 +8,7 @@
 #include "mps/optimizer/optimizer.hpp"
 #include "mps/optimizer/optimizer_check_values.hpp"
 
-/// The public optimisers on matrices: spec/04 section 13.6.
+/// The public optimisers on matrices.
 namespace mps::optimizer_matrix_test {
 namespace {
 

@@ -16,7 +16,7 @@
 
 namespace mps::detail {
 
-/// Update of a value v by its prepared gradient g (spec/04 section 13.4).
+/// Update of a value v by its prepared gradient g.
 enum class OptimizerKind : std::uint8_t {
   SGD,          ///< v = v - lr g
   SGDMomentum,  ///< m = decay m + lr g; v = v - m

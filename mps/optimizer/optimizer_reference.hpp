@@ -14,7 +14,7 @@ struct OptimizerReferenceTensors {
   ReferenceTensor maximumVelocity;
 };
 
-/// One step in float64, straight from spec/04 sections 13.3 and 13.4. numbers.learningRate is lr_t for Adam.
+/// One step in float64, straight from the formulas. numbers.learningRate is lr_t for Adam.
 OptimizerReferenceTensors optimizerReference(const OptimizerRule& rule, const OptimizerNumbers& numbers,
                                              const OptimizerReferenceTensors& before);
 

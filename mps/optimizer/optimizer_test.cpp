@@ -13,7 +13,7 @@
 #include "mtl/buffer.hpp"
 #include "mtl/device.hpp"
 
-/// The public optimisers on vectors: spec/04 section 13.
+/// The public optimisers on vectors.
 namespace mps::optimizer_test {
 namespace {
 
@@ -209,7 +209,7 @@ TEST_F(Optimizer, AMomentumOf0WithABuffer) {
   EXPECT_EQ(valuesOf(m), Values{2});
 }
 
-/// Behaviour 4 of spec/06: running averages are made with SGD.
+/// Running averages are made with SGD.
 TEST_F(Optimizer, Behaviour04NegativeRatesAndScalesMakeRunningAverages) {
   const NNOptimizerDescriptor descriptor(-0.25F, 1, NNRegularizationType::L2, -1);
   const auto average = vector({8, -4}), statistic = vector({16, 4});
@@ -218,7 +218,7 @@ TEST_F(Optimizer, Behaviour04NegativeRatesAndScalesMakeRunningAverages) {
   EXPECT_EQ(valuesOf(average), (Values{0.75F * 8 + 0.25F * 16, 0.75F * -4 + 0.25F * 4}));
 }
 
-/// Behaviour 1 of spec/06: one per encode, and one object over ten layers goes up by ten.
+/// One per encode, and one object over ten layers goes up by ten.
 TEST_F(Optimizer, Behaviour01EachEncodeAdvancesTheTimeStepByOne) {
   const auto adam = NNOptimizerAdam::create(device_, 0.1F);
   const auto g = vector({1}), v = vector({1}), m = vector({0}), u = vector({0}), x = vector({0});
@@ -233,7 +233,7 @@ TEST_F(Optimizer, Behaviour01EachEncodeAdvancesTheTimeStepByOne) {
   EXPECT_EQ(adam->timeStep(), 10U) << "a refused encode does not count";
 }
 
-/// spec/04 section 13: m, u, v and g are arrays of their own; v may be the result.
+/// The arrays m, u, v and g are separate; v may be the result.
 TEST_F(Optimizer, ABufferIsNoOtherArgument) {
   const auto g = vector({1, 2}), v = vector({1, 2}), m = vector({0, 0}), u = vector({0, 0}),
              x = vector({0, 0});

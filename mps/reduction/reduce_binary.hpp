@@ -6,7 +6,7 @@
 
 #include "mps/core/cnn_binary_kernel.hpp"
 
-/// Reductions of one image with the weights of another (MPSNNReduce.h; spec/04 section 14).
+/// Reductions of one image with the weights of another (MPSNNReduce.h).
 namespace mps {
 
 namespace detail {

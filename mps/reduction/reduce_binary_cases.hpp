@@ -39,7 +39,7 @@ inline std::vector<ReduceBinaryCase> reduceBinaryCases() {
           {"ManyChannels", 2, 2, 1, 2500}, {"GapsAndMany", 1, 2, 3, 2049, true}};
 }
 
-/// In float64, straight from spec/04 section 14.
+/// In float64, straight from the formula.
 ReferenceTensor reduceBinaryReference(const ReduceBinaryProblem& problem, const ReferenceTensor& source,
                                       const ReferenceTensor& weights);
 

@@ -121,7 +121,7 @@ Preparation preparePixels(const ReduceBinaryProblem& problem) {
   return std::make_shared<const PixelsPlan>(problem);
 }
 
-constexpr Implementation<ReduceBinaryProblem> kImplementations[] = {{"vectors", preparePixels}};
+constexpr Implementation<ReduceBinaryProblem> kImplementations[] = {{"vectorised", preparePixels}};
 
 }  // namespace
 

@@ -24,24 +24,24 @@ __global__ void reduceWeighted(WeightedArguments a) {
   __shared__ float shared[cuda::kMostWarps];
   const std::uint32_t pixel = blockIdx.x * blockDim.y + threadIdx.y;
   const bool isAny = pixel < a.pixels.pixels;
-  const std::uint32_t packs = isAny ? a.pixels.packs : 0;
+  const std::uint32_t vectors = isAny ? a.pixels.vectors : 0;
   ElementPlace place = a.pixels.place(isAny ? pixel : 0);
   float sum = 0;
   float count = 0;
-  for (std::uint32_t first = threadIdx.x; first < packs; first += batch * blockDim.x) {
+  for (std::uint32_t first = threadIdx.x; first < vectors; first += batch * blockDim.x) {
     typename Access::Fetched sources[batch];
     typename Access::Fetched weights[batch];
 #pragma unroll
     for (unsigned i = 0; i < batch; ++i) {
-      const std::uint32_t pack = first + i * blockDim.x;
-      if (pack >= packs) continue;
-      place.channel = static_cast<std::int32_t>(pack * Access::lanes);
+      const std::uint32_t vector = first + i * blockDim.x;
+      if (vector >= vectors) continue;
+      place.channel = static_cast<std::int32_t>(vector * Access::lanes);
       sources[i] = Access::fetch(a.pixels.source, place);
       weights[i] = Access::fetch(a.weights, place);
     }
 #pragma unroll
     for (unsigned i = 0; i < batch; ++i) {
-      if (first + i * blockDim.x >= packs) continue;
+      if (first + i * blockDim.x >= vectors) continue;
       const typename Access::Values values = Access::valuesOf(sources[i]);
       const typename Access::Values factors = Access::valuesOf(weights[i]);
 #pragma unroll
@@ -55,16 +55,16 @@ __global__ void reduceWeighted(WeightedArguments a) {
   if (a.divisor == ReduceBinaryDivisor::NonZeroWeights) count = cuda::combineRow(count, shared, cuda::Sum());
   if (!isAny || threadIdx.x != 0) return;
   if (a.divisor == ReduceBinaryDivisor::FeatureChannels)
-    sum /= static_cast<float>(a.pixels.packs * Access::lanes);
+    sum /= static_cast<float>(a.pixels.vectors * Access::lanes);
   else if (a.divisor == ReduceBinaryDivisor::NonZeroWeights)
     sum = count == 0 ? 0 : sum / count;
   place.channel = 0;
   cuda::OneByOne::store({{sum}}, a.pixels.destination, place);
 }
 
-class RowsPlan final : public Plan {
+class WeightedPlan final : public Plan {
  public:
-  explicit RowsPlan(const ReduceBinaryProblem& problem) : problem_(problem) {}
+  explicit WeightedPlan(const ReduceBinaryProblem& problem) : problem_(problem) {}
 
   void run(mtl::Stream& stream, const Operands& operands) const override {
     const TensorShape& source = problem_.source;
@@ -87,15 +87,15 @@ class RowsPlan final : public Plan {
   ReduceBinaryProblem problem_;
 };
 
-Preparation prepareRows(const ReduceBinaryProblem& problem) {
+Preparation prepareWeighted(const ReduceBinaryProblem& problem) {
   for (const TensorShape* shape : {&problem.source, &problem.weights, &problem.destination}) {
     if (!ElementGrid::fits(*shape)) return Refusal{ElementGrid::kTooLarge};
     if (shape->pixels() > ElementGrid::kLongestRow) return Refusal{"2^31 pixels"};
   }
-  return std::make_shared<const RowsPlan>(problem);
+  return std::make_shared<const WeightedPlan>(problem);
 }
 
-constexpr Implementation<ReduceBinaryProblem> kImplementations[] = {{"rows", prepareRows}};
+constexpr Implementation<ReduceBinaryProblem> kImplementations[] = {{"warps per pixel", prepareWeighted}};
 
 }  // namespace
 

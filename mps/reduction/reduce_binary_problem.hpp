@@ -14,7 +14,7 @@ namespace mps::detail {
 /// What the weighted sum of a pixel is divided by.
 enum class ReduceBinaryDivisor : std::uint8_t { One, FeatureChannels, NonZeroWeights };
 
-/// All numbers of one call (spec/04 section 14): at each pixel the sum over c of source * weights, divided. No weights
+/// All numbers of one call: at each pixel the sum over c of source * weights, divided. No weights
 /// that are not 0: the result is 0. NaN is not 0.
 ///
 /// | operand     |                                 |

@@ -9,7 +9,7 @@
 #include "mps/core/test_images.hpp"
 #include "mps/reduction/reduce_binary_cases.hpp"
 
-/// Reductions with weights: plans against the reference, and the public classes against spec/04 section 14.
+/// Reductions with weights: plans against the reference, and the public classes.
 namespace mps::reduce_binary_test {
 namespace {
 

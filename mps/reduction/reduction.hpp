@@ -10,7 +10,7 @@
 #include "mps/core/cnn_kernel.hpp"
 #include "mps/reduction/reduction_operation.hpp"
 
-/// Reductions along an axis (MPSNNReduce.h; spec/04 section 14).
+/// Reductions along an axis (MPSNNReduce.h).
 namespace mps {
 
 namespace detail {
@@ -133,7 +133,7 @@ class NNReduceFeatureChannelsSum final : public NNReduceUnary {
   float weight_ = 1;
 };
 
-/// The gradient of a reduction. An extension (spec/00 D6): Apple has the node of the spatial mean alone.
+/// The gradient of a reduction. An extension (docs/decisions.md, D6): Apple has the node of the spatial mean alone.
 ///
 ///     Sum        dSource = weight * g
 ///     Mean       dSource = g / number of elements

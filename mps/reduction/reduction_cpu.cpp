@@ -313,7 +313,7 @@ Preparation preparePieces(const ReductionProblem& problem) {
   return std::make_shared<const PiecePlan>(problem);
 }
 
-constexpr std::array<Implementation<ReductionProblem>, 1> kImplementations{{{"vectors", preparePieces}}};
+constexpr std::array<Implementation<ReductionProblem>, 1> kImplementations{{{"one pass", preparePieces}}};
 
 }  // namespace
 

@@ -12,7 +12,7 @@ using cuda::AxisArguments;
 using cuda::ChannelArguments;
 using cuda::ElementGrid;
 using cuda::Extremum;
-using cuda::PlaceOfExtremum;
+using cuda::IndexOfExtremum;
 using cuda::SumOfElements;
 
 /// What each element of a sum or mean is given.
@@ -49,7 +49,7 @@ class ReductionPlan final : public Plan {
         return reduce(stream, operands, SumOfElements{factor(), divides()});
       case ReductionOperation::ArgumentMin:
       case ReductionOperation::ArgumentMax:
-        return reduceChannels(stream, operands, PlaceOfExtremum{isMin()});
+        return reduceChannels(stream, operands, IndexOfExtremum{isMin()});
     }
   }
 
@@ -106,7 +106,7 @@ class ReductionPlan final : public Plan {
         a.gradient = {problem_.result, operands.gradient};
         a.destination = {destination, operands.destination};
         a.accumulate = operands.accumulate;
-        mtl::cuda::launch(stream, kernel, a.grid, a.block, 0, a, PlaceOfExtremum{isMin()});
+        mtl::cuda::launch(stream, kernel, a.grid, a.block, 0, a, IndexOfExtremum{isMin()});
       };
       if (overChannels)
         launch(cuda::selectChannels<Access>, ChannelArguments(problem_.source, Access::lanes));

@@ -47,7 +47,7 @@ struct Extremum {
 
 /// The index of the extremum: numbers that are larger for a larger element, NaN above all, and of equals for the
 /// lower index.
-struct PlaceOfExtremum {
+struct IndexOfExtremum {
   using Value = unsigned long long;
   struct Running {
     float largest;
@@ -79,13 +79,13 @@ struct PlaceOfExtremum {
 
 // Rows, columns, pixels -----------------------------------------------------------------------------------------------
 
-/// The threads of a block: x goes over adjacent packs of the result, y over elements of the reduced axis, z over rows
+/// The threads of a block: x goes over adjacent vectors of the result, y over elements of the reduced axis, z over rows
 /// of the result, or over its images.
 struct AxisArguments {
-  std::uint32_t packs = 0;  ///< of a row of the result, or of an image
+  std::uint32_t vectors = 0;  ///< of a row of the result, or of an image
   std::uint32_t rows = 0;
   std::uint32_t count = 0;  ///< elements that make one
-  Divider packsOfPixel;
+  Divider vectorsOfPixel;
   Divider height;  ///< of the result
   Divider width;   ///< of the reduced pixels
   bool overX = false;
@@ -101,22 +101,22 @@ struct AxisArguments {
   AxisArguments(const ReductionProblem& problem, const TensorShape& shape, std::int64_t lanes)
       : overX(problem.axis != ReductionAxis::Column), overY(problem.axis != ReductionAxis::Row) {
     const std::int64_t ofPixel = shape.channels / lanes;
-    packs = static_cast<std::uint32_t>(overX ? ofPixel : shape.width * ofPixel);
+    vectors = static_cast<std::uint32_t>(overX ? ofPixel : shape.width * ofPixel);
     rows = static_cast<std::uint32_t>(overY ? shape.images : shape.images * shape.height);
     count = static_cast<std::uint32_t>(problem.count());
-    packsOfPixel = Divider(ofPixel);
+    vectorsOfPixel = Divider(ofPixel);
     height = Divider(overY ? 1 : shape.height);
     width = Divider(overX ? shape.width : 1);
     constexpr std::int64_t threads = mtl::cuda::kBlockThreads;
-    // A pack is at least 4 bytes: 32 of them fill the lines of memory that they touch.
-    const std::int64_t across = powerOfTwo(packs, 32);
+    // A vector is at least 4 bytes: 32 of them fill the lines of memory that they touch.
+    const std::int64_t across = powerOfTwo(vectors, 32);
     const std::int64_t each = 8;  // elements that a thread takes
     const std::int64_t down =
         powerOfTwo((static_cast<std::int64_t>(count) + each - 1) / each, threads / across);
     const std::int64_t deep = powerOfTwo(rows, std::min<std::int64_t>(64, threads / (across * down)));
     block = dim3(static_cast<unsigned>(across), static_cast<unsigned>(down), static_cast<unsigned>(deep));
     grid = dim3(static_cast<unsigned>((rows + deep - 1) / deep),
-                static_cast<unsigned>(std::min<std::int64_t>((packs + across - 1) / across, 65535)));
+                static_cast<unsigned>(std::min<std::int64_t>((vectors + across - 1) / across, 65535)));
   }
 
   /// The source's place of element `index` of the reduced axis, moved there from the result's.
@@ -136,7 +136,7 @@ struct AxisArguments {
   }
 };
 
-/// Calls finish(place, values) once for each pack of the result by the thread with threadIdx.y 0, or by all of the
+/// Calls finish(place, values) once for each vector of the result by the thread with threadIdx.y 0, or by all of the
 /// threads that share it.
 template <class Access, class Reduce, class Finish>
 __device__ void reduceAxis(const AxisArguments& a, const Reduce& reduce, bool allFinish, Finish finish) {
@@ -146,15 +146,15 @@ __device__ void reduceAxis(const AxisArguments& a, const Reduce& reduce, bool al
   __shared__ Value shared[lanes][mtl::cuda::kBlockThreads];
   const unsigned thread = (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;
   const std::uint32_t row = blockIdx.x * blockDim.z + threadIdx.z;
-  for (std::uint32_t first = blockIdx.y * blockDim.x; first < a.packs; first += gridDim.y * blockDim.x) {
-    const std::uint32_t pack = first + threadIdx.x;
-    const bool isAny = row < a.rows && pack < a.packs;
+  for (std::uint32_t first = blockIdx.y * blockDim.x; first < a.vectors; first += gridDim.y * blockDim.x) {
+    const std::uint32_t vector = first + threadIdx.x;
+    const bool isAny = row < a.rows && vector < a.vectors;
     const std::uint32_t image = a.height.divide(row);
-    const std::uint32_t x = a.packsOfPixel.divide(pack);
+    const std::uint32_t x = a.vectorsOfPixel.divide(vector);
     const ElementPlace place{static_cast<std::int32_t>(image),
                              static_cast<std::int32_t>(row - image * a.height.divisor()),
                              static_cast<std::int32_t>(x),
-                             static_cast<std::int32_t>((pack - x * a.packsOfPixel.divisor()) * lanes)};
+                             static_cast<std::int32_t>((vector - x * a.vectorsOfPixel.divisor()) * lanes)};
     typename Reduce::Running running[lanes];
 #pragma unroll
     for (int lane = 0; lane < lanes; ++lane) running[lane] = Reduce::begin(threadIdx.y);
@@ -174,7 +174,7 @@ __device__ void reduceAxis(const AxisArguments& a, const Reduce& reduce, bool al
           reduce.add(running[lane], elements.values[lane], begin + i * blockDim.y);
       }
     }
-    __syncthreads();  // the values of the pack before were read
+    __syncthreads();  // the values of the vector before were read
 #pragma unroll
     for (int lane = 0; lane < lanes; ++lane)
       shared[lane][thread] = reduce.valueOf(running[lane], threadIdx.y < count);
@@ -206,14 +206,14 @@ __global__ void reduceAlongAxis(AxisArguments a, Reduce reduce) {
 
 /// The incoming gradient where the extremum lies, 0 elsewhere.
 template <class Access>
-__global__ void selectAlongAxis(AxisArguments a, PlaceOfExtremum reduce) {
+__global__ void selectAlongAxis(AxisArguments a, IndexOfExtremum reduce) {
   reduceAxis<Access>(a, reduce, true, [&](const ElementPlace& place, const auto& values) {
     const typename Access::Values gradient = Access::load(a.gradient, place);
     for (std::uint32_t index = threadIdx.y; index < a.count; index += blockDim.y) {
       typename Access::Values result;
 #pragma unroll
       for (int lane = 0; lane < Access::lanes; ++lane)
-        result.values[lane] = index == PlaceOfExtremum::indexOf(values[lane]) ? gradient.values[lane] : 0.0F;
+        result.values[lane] = index == IndexOfExtremum::indexOf(values[lane]) ? gradient.values[lane] : 0.0F;
       Access::store(result, a.destination, a.moved(place, index), a.accumulate);
     }
   });
@@ -221,13 +221,13 @@ __global__ void selectAlongAxis(AxisArguments a, PlaceOfExtremum reduce) {
 
 // Feature channels ----------------------------------------------------------------------------------------------------
 
-/// Packs that a thread stores.
+/// Vectors that a thread stores.
 inline constexpr int kSpreadBatch = 4;
 
-/// Rows of threads (threadIdx.x) share the packs of a pixel.
+/// Rows of threads (threadIdx.x) share the vectors of a pixel.
 struct ChannelArguments {
   std::uint32_t pixels = 0;
-  std::uint32_t packs = 0;  ///< of a pixel
+  std::uint32_t vectors = 0;  ///< of a pixel
   Divider height, width;
   SourceView source;
   SourceView gradient;  ///< one channel
@@ -238,10 +238,10 @@ struct ChannelArguments {
 
   ChannelArguments(const TensorShape& shape, std::int64_t lanes)
       : pixels(static_cast<std::uint32_t>(shape.pixels())),
-        packs(static_cast<std::uint32_t>(shape.channels / lanes)),
+        vectors(static_cast<std::uint32_t>(shape.channels / lanes)),
         height(shape.height),
         width(shape.width) {
-    const unsigned across = threadsOfRow(packs, 2);
+    const unsigned across = threadsOfRow(vectors, 2);
     block = dim3(across, mtl::cuda::kBlockThreads / across);
     grid = dim3((pixels + block.y - 1) / block.y);
   }
@@ -254,32 +254,32 @@ struct ChannelArguments {
 };
 
 /// What the channels of this thread's pixel are reduced to, in all threads of its row.
-/// @param packs of the pixel; 0 behind the last one
+/// @param vectors of the pixel; 0 behind the last one
 template <class Access, class Reduce>
 __device__ typename Reduce::Value reducePixel(const ChannelArguments& a, const Reduce& reduce,
-                                              ElementPlace place, std::uint32_t packs) {
+                                              ElementPlace place, std::uint32_t vectors) {
   constexpr int batch = 2;
   __shared__ typename Reduce::Value shared[kMostWarps];
   typename Reduce::Running running = Reduce::begin(threadIdx.x * Access::lanes);
-  for (std::uint32_t first = threadIdx.x; first < packs; first += batch * blockDim.x) {
+  for (std::uint32_t first = threadIdx.x; first < vectors; first += batch * blockDim.x) {
     typename Access::Fetched fetched[batch];
 #pragma unroll
     for (unsigned i = 0; i < batch; ++i) {
-      const std::uint32_t pack = first + i * blockDim.x;
-      place.channel = static_cast<std::int32_t>(pack * Access::lanes);
-      if (pack < packs) fetched[i] = Access::fetch(a.source, place);
+      const std::uint32_t vector = first + i * blockDim.x;
+      place.channel = static_cast<std::int32_t>(vector * Access::lanes);
+      if (vector < vectors) fetched[i] = Access::fetch(a.source, place);
     }
 #pragma unroll
     for (unsigned i = 0; i < batch; ++i) {
-      const std::uint32_t pack = first + i * blockDim.x;
-      if (pack >= packs) continue;
+      const std::uint32_t vector = first + i * blockDim.x;
+      if (vector >= vectors) continue;
       const typename Access::Values elements = Access::valuesOf(fetched[i]);
 #pragma unroll
       for (unsigned lane = 0; lane < Access::lanes; ++lane)
-        reduce.add(running, elements.values[lane], pack * Access::lanes + lane);
+        reduce.add(running, elements.values[lane], vector * Access::lanes + lane);
     }
   }
-  return combineRow(reduce.valueOf(running, threadIdx.x < packs), shared, reduce);
+  return combineRow(reduce.valueOf(running, threadIdx.x < vectors), shared, reduce);
 }
 
 template <class Access, class Reduce>
@@ -287,7 +287,7 @@ __global__ void reduceChannels(ChannelArguments a, Reduce reduce) {
   const std::uint32_t pixel = blockIdx.x * blockDim.y + threadIdx.y;
   const bool isAny = pixel < a.pixels;
   const ElementPlace place = a.place(isAny ? pixel : 0);
-  const auto value = reducePixel<Access>(a, reduce, place, isAny ? a.packs : 0);
+  const auto value = reducePixel<Access>(a, reduce, place, isAny ? a.vectors : 0);
   if (isAny && threadIdx.x == 0) OneByOne::store({{reduce.result(value)}}, a.destination, place);
 }
 
@@ -309,19 +309,19 @@ __global__ void spreadChannels(MapArguments<1> a, Function function) {
 }
 
 template <class Access>
-__global__ void selectChannels(ChannelArguments a, PlaceOfExtremum reduce) {
+__global__ void selectChannels(ChannelArguments a, IndexOfExtremum reduce) {
   const std::uint32_t pixel = blockIdx.x * blockDim.y + threadIdx.y;
   const bool isAny = pixel < a.pixels;
   ElementPlace place = a.place(isAny ? pixel : 0);
   const float gradient = isAny ? OneByOne::load(a.gradient, place).values[0] : 0.0F;
-  const std::uint32_t packs = isAny ? a.packs : 0;
-  const std::uint32_t selected = PlaceOfExtremum::indexOf(reducePixel<Access>(a, reduce, place, packs));
-  for (std::uint32_t pack = threadIdx.x; pack < packs; pack += blockDim.x) {
+  const std::uint32_t vectors = isAny ? a.vectors : 0;
+  const std::uint32_t selected = IndexOfExtremum::indexOf(reducePixel<Access>(a, reduce, place, vectors));
+  for (std::uint32_t vector = threadIdx.x; vector < vectors; vector += blockDim.x) {
     typename Access::Values result;
-    place.channel = static_cast<std::int32_t>(pack * Access::lanes);
+    place.channel = static_cast<std::int32_t>(vector * Access::lanes);
 #pragma unroll
     for (unsigned lane = 0; lane < Access::lanes; ++lane)
-      result.values[lane] = pack * Access::lanes + lane == selected ? gradient : 0.0F;
+      result.values[lane] = vector * Access::lanes + lane == selected ? gradient : 0.0F;
     Access::store(result, a.destination, place, a.accumulate);
   }
 }

@@ -7,11 +7,11 @@
 #include "mps/core/node.hpp"
 #include "mps/reduction/reduction.hpp"
 
-/// Graph nodes of the reductions (spec/04 sections 7.6 and 8.5).
+/// Graph nodes of the reductions.
 namespace mps {
 
 /// Base of the nodes of one source (MPSNNUnaryReductionNode). NNReduceUnary says what each computes. All but the
-/// arguments of minimum and maximum have a gradient; Apple's only the spatial mean (spec/00 D6).
+/// arguments of minimum and maximum have a gradient; Apple's only the spatial mean (docs/decisions.md, D6).
 class NNUnaryReductionNode : public NNFilterNode {
  public:
   /// NNReduceUnary::clipRectSource of the kernel. RectNoClip.

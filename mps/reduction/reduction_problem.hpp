@@ -15,7 +15,7 @@ namespace mps::detail {
 
 enum class ReductionDirection : std::uint8_t { Forward, Gradient };
 
-/// All numbers of one call (spec/04 section 14). The reduced axes of the result have size 1.
+/// All numbers of one call. The reduced axes of the result have size 1.
 ///
 ///     forward    result = reduce(source)
 ///     gradient   Sum        dSource = scale * g

@@ -3,7 +3,7 @@
 #include "mps/core/reference_tensor.hpp"
 #include "mps/reduction/reduction_problem.hpp"
 
-/// Reductions in float64, straight from spec/04 section 14. Of the problem the formats count only for the error bounds,
+/// Reductions in float64, straight from the formulas. Of the problem the formats count only for the error bounds,
 /// the strides not at all.
 namespace mps::detail {
 

@@ -6,7 +6,7 @@
 #include "mps/core/test_images.hpp"
 #include "mps/reduction/reduction_node.hpp"
 
-/// The public classes and nodes, against spec/04 sections 7.6 and 14. The arithmetic over all shapes is tested with the
+/// The public classes and nodes. The arithmetic over all shapes is tested with the
 /// plans.
 namespace mps::reduction_test {
 namespace {
@@ -99,7 +99,7 @@ TEST_F(Reduction, RegionsAndRangesOfChannels) {
   EXPECT_EQ(valuesOf(*ofSum), (Values{2.5F, 2.5F, 3, 3, 3.5F, 3.5F, 4.5F, 4.5F, 5, 5, 5.5F, 5.5F}));
 }
 
-/// spec/04 section 14: the written block is as large as the table says; images of a batch lie apart or in one block.
+/// The written block is as large as the table says; images of a batch lie apart or in one block.
 TEST_F(Reduction, PixelsBesideTheResultStayAsTheyAre) {
   const auto other = image(sizeOf(3, 2, 2), counted(12));
   const Values expected{6, 33, poison, poison, poison, poison, 15, 24, poison, poison, poison, poison};
@@ -193,8 +193,8 @@ TEST_F(Reduction, NodesMakeTheirKernels) {
                     {"NNReductionFeatureChannelsArgumentMaxNode", "no gradient"}));
 }
 
-/// spec/04 sections 7.6 and 8.5: each node stands for its kernel, whose source region it sets, and all but the arguments of
-/// minimum and maximum have a gradient (spec/00 D6).
+/// Each node stands for its kernel, whose source region it sets, and all but the arguments of
+/// minimum and maximum have a gradient (docs/decisions.md, D6).
 template <class Node, class Kernel>
 void expectNode(const std::shared_ptr<mtl::Device>& device, const std::string& name) {
   SCOPED_TRACE(name);

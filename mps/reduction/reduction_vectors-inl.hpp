@@ -52,15 +52,6 @@ struct TakeExtremum {
   HWY_INLINE hn::Mask<D> isBetter(D, V value, V best) const {
     return hn::AndNot(isMin ? hn::Ge(value, best) : hn::Le(value, best), hn::Eq(best, best));
   }
-  /// The same of two that are no NaN, in fewer steps.
-  template <class D, class V = hn::Vec<D>>
-  HWY_INLINE hn::Mask<D> isBetterNumber(D, V value, V best) const {
-    return isMin ? hn::Lt(value, best) : hn::Gt(value, best);
-  }
-  template <class D, class V = hn::Vec<D>>
-  HWY_INLINE V takeNumber(D, V value, V best) const {
-    return isMin ? hn::Min(value, best) : hn::Max(value, best);
-  }
 };
 
 /// Calls body(TakeExtremum<...>()) or body(TakeSum()).
@@ -132,14 +123,6 @@ HWY_INLINE void storeBlock(D d, Lanes lanes, const V (&vectors)[count], float* r
   });
 }
 
-/// Whether no lane of a block's masks is set.
-template <class D, class M, std::size_t count>
-HWY_INLINE bool isNowhere(D d, const M (&masks)[count]) {
-  M any = masks[0];
-  unrolled<count>([&](auto k) HWY_ATTR __attribute__((always_inline)) { any = hn::Or(any, masks[k]); });
-  return hn::AllFalse(d, any);
-}
-
 /// The pixels of a block of channels, taken together.
 template <class Take, class T, class Vectors, class Lanes>
 HWY_INLINE void reduceBlock(Take take, const PixelGrid& grid, const T* first, Vectors vectors, Lanes lanes,
@@ -158,36 +141,10 @@ HWY_INLINE void reduceBlock(Take take, const PixelGrid& grid, const T* first, Ve
   storeBlock(d, lanes, taken, results);
 }
 
-/// The same of an extremum where no value is NaN; returns whether that is so.
-template <class Take, class T, class Vectors, class Lanes>
-HWY_INLINE bool reduceNumbers(Take take, const PixelGrid& grid, const T* first, Vectors vectors, Lanes lanes,
-                              float* results) {
-  const hn::ScalableTag<float> d;
-  const std::size_t step = hn::Lanes(d);
-  hn::Vec<decltype(d)> taken[vectors()];
-  hn::Mask<decltype(d)> isNaN[vectors()];
-  unrolled<vectors()>([&](auto k) HWY_ATTR __attribute__((always_inline)) {
-    taken[k] = loadLanes(d, lanes, first + k * step);
-    isNaN[k] = hn::IsNaN(taken[k]);
-  });
-  grid.forEach(first, [&](std::int32_t, const T* pixel) {
-    unrolled<vectors()>([&](auto k) HWY_ATTR __attribute__((always_inline)) {
-      prefetch(pixel + k * step);
-      const auto value = loadLanes(d, lanes, pixel + k * step);
-      isNaN[k] = hn::Or(isNaN[k], hn::IsNaN(value));
-      taken[k] = take.takeNumber(d, value, taken[k]);
-    });
-  });
-  storeBlock(d, lanes, taken, results);
-  return isNowhere(d, isNaN);
-}
-
 /// results[c] = the operation over channel c of all pixels.
 template <class Take, class T>
 void reducePixels(Take take, const PixelGrid& grid, const T* first, std::size_t channels, float* results) {
   forBlocks(channels, [&](std::size_t c, auto vectors, auto lanes) {
-    if constexpr (!std::is_same_v<Take, TakeSum>)
-      if (reduceNumbers(take, grid, first + c, vectors, lanes, results + c)) return;
     reduceBlock(take, grid, first + c, vectors, lanes, results + c);
   });
 }
@@ -207,6 +164,7 @@ HWY_INLINE void findInBlock(Take take, const PixelGrid& grid, const T* first, Ve
   });
   grid.forEach(first, [&](std::int32_t i, const T* pixel) {
     unrolled<vectors()>([&](auto k) HWY_ATTR __attribute__((always_inline)) {
+      prefetch(pixel + k * step);
       const auto value = loadLanes(d, lanes, pixel + k * step);
       const auto isBetter = take.isBetter(d, value, best[k]);
       best[k] = hn::IfThenElse(isBetter, value, best[k]);
@@ -217,44 +175,12 @@ HWY_INLINE void findInBlock(Take take, const PixelGrid& grid, const T* first, Ve
                       __attribute__((always_inline)) { hn::StoreU(number[k], di, numbers + k * step); });
 }
 
-/// The same where no value is NaN; returns whether that is so.
-template <class Take, class T, class Vectors, class Lanes>
-HWY_INLINE bool findNumbersInBlock(Take take, const PixelGrid& grid, const T* first, Vectors vectors,
-                                   Lanes lanes, std::int32_t* numbers) {
-  const hn::ScalableTag<float> d;
-  const hn::RebindToSigned<decltype(d)> di;
-  const std::size_t step = hn::Lanes(d);
-  hn::Vec<decltype(d)> best[vectors()];
-  hn::Vec<decltype(di)> number[vectors()];
-  hn::Mask<decltype(d)> isNaN[vectors()];
-  unrolled<vectors()>([&](auto k) HWY_ATTR __attribute__((always_inline)) {
-    best[k] = loadLanes(d, lanes, first + k * step);
-    number[k] = hn::Zero(di);
-    isNaN[k] = hn::IsNaN(best[k]);
-  });
-  grid.forEach(first, [&](std::int32_t i, const T* pixel) {
-    const auto place = hn::Set(di, i);
-    unrolled<vectors()>([&](auto k) HWY_ATTR __attribute__((always_inline)) {
-      prefetch(pixel + k * step);
-      const auto value = loadLanes(d, lanes, pixel + k * step);
-      const auto isBetter = take.isBetterNumber(d, value, best[k]);
-      isNaN[k] = hn::Or(isNaN[k], hn::IsNaN(value));
-      best[k] = take.takeNumber(d, value, best[k]);
-      number[k] = hn::IfThenElse(hn::RebindMask(di, isBetter), place, number[k]);
-    });
-  });
-  unrolled<vectors()>([&](auto k) HWY_ATTR
-                      __attribute__((always_inline)) { hn::StoreU(number[k], di, numbers + k * step); });
-  return isNowhere(d, isNaN);
-}
-
 /// numbers[c] = the pixel where channel c has its extremum, the first one of equals.
 template <class Take, class T>
 void findPixels(Take take, const PixelGrid& grid, const T* first, std::size_t channels,
                 std::int32_t* numbers) {
   forBlocks(channels, [&](std::size_t c, auto vectors, auto lanes) {
-    if (!findNumbersInBlock(take, grid, first + c, vectors, lanes, numbers + c))
-      findInBlock(take, grid, first + c, vectors, lanes, numbers + c);
+    findInBlock(take, grid, first + c, vectors, lanes, numbers + c);
   });
 }
 

@@ -8,7 +8,7 @@
 #include "mps/core/matrix.hpp"
 #include "mps/core/matrix_kernel.hpp"
 
-/// Softmax and log-softmax of the rows of matrices, one row per sample (MPSMatrixSoftMax.h; spec/05 section 7.3). The
+/// Softmax and log-softmax of the rows of matrices, one row per sample (MPSMatrixSoftMax.h). The
 /// largest value of a row with large values is subtracted before the exponential, so nothing overflows; a row's results have
 /// the same bits wherever it lies. Origins, batches and types are described in mps/core/matrix_kernel.hpp.
 namespace mps {

@@ -10,7 +10,7 @@
 #include "mps/softmax/softmax_reference.hpp"
 #include "mtl/memory.hpp"
 
-/// Softmax of the rows of matrices: spec/05 section 7.3.
+/// Softmax of the rows of matrices.
 namespace mps::matrix_softmax_test {
 namespace {
 

@@ -8,7 +8,7 @@
 #include "mps/core/cnn_kernel.hpp"
 #include "mps/core/node.hpp"
 
-/// Softmax and log-softmax over the feature channels of each pixel (MPSCNNSoftMax.h; spec/03 section 12). Of a pixel with
+/// Softmax and log-softmax over the feature channels of each pixel (MPSCNNSoftMax.h). Of a pixel with
 /// large values the largest one is subtracted before the exponential, so nothing overflows. A pixel's results have the same
 /// bits wherever it lies in an image and a batch, and whatever lies beside it. One channel gives exactly 1, or 0.
 namespace mps {

@@ -17,7 +17,6 @@
 #include <hwy/highway.h>
 
 #include "mps/softmax/softmax_gradients-inl.hpp"
-#include "mps/softmax/softmax_half-inl.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace mps::detail::HWY_NAMESPACE {
@@ -219,7 +218,7 @@ Preparation prepareParts(const SoftMaxProblem& problem) {
 }
 
 constexpr std::array<Implementation<SoftMaxProblem>, 2> kImplementations{
-    {{"pixels", preparePixels}, {"parts", prepareParts}}};
+    {{"tiles of pixels", preparePixels}, {"parts of a pixel", prepareParts}}};
 
 }  // namespace
 

@@ -4,7 +4,6 @@
 #include <string>
 
 #include "mps/softmax/softmax_dense_cuda.cuh"
-#include "mps/softmax/softmax_pairs_cuda.cuh"
 #include "mps/softmax/softmax_pixels_cuda.cuh"
 #include "mps/softmax/softmax_problem.hpp"
 
@@ -15,7 +14,6 @@ using cuda::DenseSoftMax;
 using cuda::Divider;
 using cuda::ElementGrid;
 using cuda::JoinedAxes;
-using cuda::PairSoftMax;
 using cuda::SoftMaxArguments;
 
 bool isForward(const SoftMaxProblem& problem) {
@@ -54,9 +52,9 @@ class SoftMaxPlan : public Plan {
   void start(mtl::Stream& stream, const Operands& operands) const {
     const std::byte* const input = inputOf(problem_, operands);
     const TensorShape* const gradient = isForward(problem_) ? nullptr : &problem_.gradient;
-    const bool takesPacks = cuda::takesLanes(problem_.input, input) &&
-                            cuda::takesLanes(problem_.destination, operands.destination) &&
-                            (gradient == nullptr || cuda::takesLanes(*gradient, operands.gradient));
+    const bool takesVectors = cuda::takesLanes(problem_.input, input) &&
+                              cuda::takesLanes(problem_.destination, operands.destination) &&
+                              (gradient == nullptr || cuda::takesLanes(*gradient, operands.gradient));
     SoftMaxArguments a;
     a.isLog = problem_.kind == SoftMaxKind::LogSoftMax;
     a.pixels = static_cast<std::uint32_t>(problem_.destination.pixels());
@@ -67,24 +65,24 @@ class SoftMaxPlan : public Plan {
     a.destination = {problem_.destination, operands.destination};
     a.accumulate = operands.accumulate;
     const auto format = cuda::commonFormat({&problem_.input, &problem_.destination, gradient});
-    cuda::withAccess(format, takesPacks, [&](auto access) {
+    cuda::withAccess(format, takesVectors, [&](auto access) {
       using Access = decltype(access);
-      const std::int64_t packs = problem_.destination.channels / Access::lanes;
-      a.packs = static_cast<std::uint32_t>(packs);
+      const std::int64_t vectors = problem_.destination.channels / Access::lanes;
+      a.vectors = static_cast<std::uint32_t>(vectors);
       if (!holds_)
         return mtl::cuda::launch(stream, cuda::softMaxLong<Access, direction>, dim3(a.pixels), dim3(kThreads),
                                  0, a);
-      // Packs that a thread holds: 16 elements, or 32 where one tensor alone is held, in halves.
+      // Vectors that a thread holds: 16 elements, or 32 of one tensor alone in float16.
       constexpr int few = Access::lanes == 1 ? 4 : 2;
       constexpr int most =
           direction == SoftMaxDirection::Forward && Access::lanes == 8 ? 4 : 16 / Access::lanes;
-      // Few packs for each thread, so that neighbours read neighbours; in long pixels as many as it holds.
-      if (packs > 32 * few)
-        hold<Access, direction, most>(stream, a, std::max(32U, cuda::threadsOfRow(packs, most)));
+      // Few vectors for each thread, so that neighbours read neighbours; in long pixels as many as it holds.
+      if (vectors > 32 * few)
+        hold<Access, direction, most>(stream, a, std::max(32U, cuda::threadsOfRow(vectors, most)));
       else if constexpr (Access::lanes == 8)
-        hold<Access, direction, few>(stream, a, cuda::threadsOfRow(packs, few));
+        hold<Access, direction, few>(stream, a, cuda::threadsOfRow(vectors, few));
       else
-        hold<Access, direction, most>(stream, a, cuda::threadsOfRow(packs, few));
+        hold<Access, direction, most>(stream, a, cuda::threadsOfRow(vectors, few));
     });
   }
 
@@ -100,17 +98,15 @@ class SoftMaxPlan : public Plan {
   bool holds_;
 };
 
-/// Through shared memory, where the addresses allow it, which shows when it runs.
+/// Through shared memory. Addresses that are no multiples of 16 show when it runs: then as the next entry does it.
 template <class T>
 class DensePlan final : public SoftMaxPlan {
  public:
   explicit DensePlan(const SoftMaxProblem& problem)
       : SoftMaxPlan(problem, true),
         isForward_(isForward(problem)),
-        takesPairs_(sizeof(T) == sizeof(Float16) && PairSoftMax::fits(problem.destination.channels)),
         arguments_(problem.destination.channels, problem.destination.pixels()) {
     arguments_.isLog = problem.kind == SoftMaxKind::LogSoftMax;
-    if (takesPairs_) pairs_ = PairSoftMax(problem.destination.channels, problem.destination.pixels());
   }
 
   void run(mtl::Stream& stream, const Operands& operands) const override {
@@ -118,33 +114,24 @@ class DensePlan final : public SoftMaxPlan {
     const std::byte* const addresses[] = {input, operands.gradient, operands.destination};
     for (const std::byte* address : addresses)
       if (reinterpret_cast<std::uintptr_t>(address) % 16 != 0) return SoftMaxPlan::run(stream, operands);
-    const auto start = [&](auto kernel, const auto& arguments, unsigned threads) {
-      mtl::cuda::launch(stream, kernel, dim3(static_cast<unsigned>(arguments.chunks())), dim3(threads), 0,
-                        arguments, reinterpret_cast<const T*>(input),
-                        reinterpret_cast<const T*>(operands.gradient),
-                        reinterpret_cast<T*>(operands.destination));
-    };
-    if constexpr (sizeof(T) == sizeof(Float16))
-      if (takesPairs_) return start(pairKernel(), pairs_, cuda::kPairThreads);
     DenseSoftMax arguments = arguments_;
     arguments.accumulate = operands.accumulate;
-    start(isForward_ ? cuda::softMaxDense<T, SoftMaxDirection::Forward>
-                     : cuda::softMaxDense<T, SoftMaxDirection::Gradient>,
-          arguments, cuda::kDenseThreads);
+    mtl::cuda::launch(stream,
+                      isForward_ ? cuda::softMaxDense<T, SoftMaxDirection::Forward>
+                                 : cuda::softMaxDense<T, SoftMaxDirection::Gradient>,
+                      dim3(static_cast<unsigned>(arguments.chunks())), dim3(cuda::kDenseThreads), 0,
+                      arguments, reinterpret_cast<const T*>(input),
+                      reinterpret_cast<const T*>(operands.gradient),
+                      reinterpret_cast<T*>(operands.destination));
+  }
+
+  [[nodiscard]] std::string describe() const override {
+    return "(in registers alone where an address is no multiple of 16)";
   }
 
  private:
-  [[nodiscard]] auto pairKernel() const {
-    using enum SoftMaxDirection;
-    if (isForward_)
-      return arguments_.isLog ? cuda::softMaxPairs<Forward, true> : cuda::softMaxPairs<Forward, false>;
-    return arguments_.isLog ? cuda::softMaxPairs<Gradient, true> : cuda::softMaxPairs<Gradient, false>;
-  }
-
   bool isForward_;
-  bool takesPairs_;
   DenseSoftMax arguments_;
-  PairSoftMax pairs_;
 };
 
 std::string refusal(const SoftMaxProblem& problem) {
@@ -157,7 +144,7 @@ Preparation prepareDense(const SoftMaxProblem& problem) {
   using Format = ImageFeatureChannelFormat;
   const TensorShape& destination = problem.destination;
   if (std::string reason = refusal(problem); !reason.empty()) return Refusal{std::move(reason)};
-  if (cuda::takesLanes(destination)) return Refusal{"pixels of whole packs of 16 bytes"};
+  if (cuda::takesLanes(destination)) return Refusal{"pixels of whole vectors of 16 bytes"};
   if (!DenseSoftMax::fits(destination.channels))
     return Refusal{std::to_string(destination.channels) + " channels"};
   if (destination.elements() == 0) return Refusal{"there is nothing to do"};
@@ -188,7 +175,7 @@ Preparation prepareLong(const SoftMaxProblem& problem) {
 }
 
 constexpr Implementation<SoftMaxProblem> implementations[] = {
-    {"dense pixels", prepareDense}, {"pixels", prepareHeld}, {"long pixels", prepareLong}};
+    {"shared memory", prepareDense}, {"registers", prepareHeld}, {"passes over memory", prepareLong}};
 
 }  // namespace
 

@@ -45,12 +45,12 @@ struct DenseSoftMax {
 /// Begins to copy `count` elements to shared memory, both from and to multiples of 16 bytes, by all threads.
 template <unsigned threads, class T>
 __device__ void fetchChunk(const T* from, std::uint32_t count, T* to) {
-  const std::uint32_t packs = count / kLanes<T>;
+  const std::uint32_t vectors = count / kLanes<T>;
 #pragma unroll 4
-  for (std::uint32_t i = threadIdx.x; i < packs; i += threads)
+  for (std::uint32_t i = threadIdx.x; i < vectors; i += threads)
     __pipeline_memcpy_async(reinterpret_cast<uint4*>(to) + i, reinterpret_cast<const uint4*>(from) + i,
                             sizeof(uint4));
-  for (std::uint32_t i = packs * kLanes<T> + threadIdx.x; i < count; i += threads) to[i] = from[i];
+  for (std::uint32_t i = vectors * kLanes<T> + threadIdx.x; i < count; i += threads) to[i] = from[i];
 }
 /// Waits for all that was fetched.
 __device__ inline void finishFetching() {
@@ -61,19 +61,19 @@ __device__ inline void finishFetching() {
 /// The way back. @param accumulate add to what is there
 template <unsigned threads, class T>
 __device__ void storeChunk(const T* from, std::uint32_t count, T* to, bool accumulate) {
-  const std::uint32_t packs = count / kLanes<T>;
-  for (std::uint32_t i = threadIdx.x; i < packs; i += threads) {
-    uint4 pack = reinterpret_cast<const uint4*>(from)[i];
+  const std::uint32_t vectors = count / kLanes<T>;
+  for (std::uint32_t i = threadIdx.x; i < vectors; i += threads) {
+    uint4 vector = reinterpret_cast<const uint4*>(from)[i];
     if (accumulate) {
-      Lanes<T> sum = lanesOf(pack, from);
+      Lanes<T> sum = lanesOf(vector, from);
       const Lanes<T> old = loadLanes(to + i * kLanes<T>);
       for (int lane = 0; lane < kLanes<T>; ++lane) sum.values[lane] += old.values[lane];
       storeLanes(sum, to + i * kLanes<T>);
     } else {
-      reinterpret_cast<uint4*>(to)[i] = pack;
+      reinterpret_cast<uint4*>(to)[i] = vector;
     }
   }
-  for (std::uint32_t i = packs * kLanes<T> + threadIdx.x; i < count; i += threads)
+  for (std::uint32_t i = vectors * kLanes<T> + threadIdx.x; i < count; i += threads)
     store(load(from + i) + (accumulate ? load(to + i) : 0.0F), to + i);
 }
 

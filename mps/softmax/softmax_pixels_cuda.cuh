@@ -7,7 +7,7 @@
 #include "mps/core/special_functions_cuda.cuh"
 #include "mps/softmax/softmax_problem.hpp"
 
-/// Softmax where rows of threads share the packs of a pixel.
+/// Softmax where rows of threads share the vectors of a pixel.
 namespace mps::detail::cuda {
 
 inline constexpr float kLowest = -std::numeric_limits<float>::infinity();
@@ -15,7 +15,7 @@ inline constexpr float kLowest = -std::numeric_limits<float>::infinity();
 struct SoftMaxArguments {
   bool isLog = false;
   std::uint32_t pixels = 0;
-  std::uint32_t packs = 0;  ///< of a pixel
+  std::uint32_t vectors = 0;  ///< of a pixel
   Divider height, width;
   SourceView input;  ///< x, or the forward result
   SourceView gradient;
@@ -30,7 +30,7 @@ struct SoftMaxArguments {
   }
 };
 
-// What is known of a pixel, and one step of each kind, for a pack of channels.
+// What is known of a pixel, and one step of each kind, for a vector of channels.
 
 template <class Values>
 __device__ float largestOf(const Values& x, float largest) {
@@ -76,7 +76,7 @@ __device__ Values finishGradient(bool isLog, const Values& result, Values dy, fl
   return dy;
 }
 
-/// Pixels of at most `held` packs for each thread of a row of the block: they are read once.
+/// Pixels of at most `held` vectors for each thread of a row of the block: they are read once.
 template <class Access, SoftMaxDirection direction, int held>
 __global__ void softMaxHeld(SoftMaxArguments a) {
   constexpr bool isForward = direction == SoftMaxDirection::Forward;
@@ -84,41 +84,42 @@ __global__ void softMaxHeld(SoftMaxArguments a) {
   __shared__ float shared[kMostWarps];
   const std::uint32_t pixel = blockIdx.x * blockDim.y + threadIdx.y;
   ElementPlace place = a.place(min(pixel, a.pixels - 1));
-  const std::uint32_t packs = pixel < a.pixels ? a.packs : 0;
+  const std::uint32_t vectors = pixel < a.pixels ? a.vectors : 0;
   typename Access::Fetched fetched[held];
   typename Access::Fetched fetchedGradient[isForward ? 1 : held];
-  const auto forEachPack = [&](auto visit) {
+  const auto forEachVector = [&](auto visit) {
 #pragma unroll
     for (int i = 0; i < held; ++i) {
-      const std::uint32_t pack = threadIdx.x + static_cast<std::uint32_t>(i) * blockDim.x;
-      if (pack >= packs) continue;
-      place.channel = static_cast<std::int32_t>(pack * Access::lanes);
+      const std::uint32_t vector = threadIdx.x + static_cast<std::uint32_t>(i) * blockDim.x;
+      if (vector >= vectors) continue;
+      place.channel = static_cast<std::int32_t>(vector * Access::lanes);
       visit(i);
     }
   };
-  forEachPack([&](int i) {
+  forEachVector([&](int i) {
     fetched[i] = Access::fetch(a.input, place);
     if constexpr (!isForward) fetchedGradient[i] = Access::fetch(a.gradient, place);
   });
   Values values[held];
-  forEachPack([&](int i) { values[i] = Access::valuesOf(fetched[i]); });
+  forEachVector([&](int i) { values[i] = Access::valuesOf(fetched[i]); });
   if constexpr (isForward) {
     float shift = kLowest;
-    forEachPack([&](int i) { shift = largestOf(values[i], shift); });
+    forEachVector([&](int i) { shift = largestOf(values[i], shift); });
     shift = combineRow(shift, shared, Maximum());
     float sum = 0;
-    forEachPack([&](int i) { sum += takePowers(a.isLog, values[i], shift); });
+    forEachVector([&](int i) { sum += takePowers(a.isLog, values[i], shift); });
     sum = combineRow(sum, shared, Sum());
     const LastStep last(a.isLog, sum);
-    forEachPack([&](int i) {
+    forEachVector([&](int i) {
       for (float& value : values[i].values) value = last(value);
       Access::store(values[i], a.destination, place);
     });
   } else {
     float sum = 0;
-    forEachPack([&](int i) { sum += gradientSum(a.isLog, values[i], Access::valuesOf(fetchedGradient[i])); });
+    forEachVector(
+        [&](int i) { sum += gradientSum(a.isLog, values[i], Access::valuesOf(fetchedGradient[i])); });
     sum = combineRow(sum, shared, Sum());
-    forEachPack([&](int i) {
+    forEachVector([&](int i) {
       Access::store(finishGradient(a.isLog, values[i], Access::valuesOf(fetchedGradient[i]), sum),
                     a.destination, place, a.accumulate);
     });
@@ -130,24 +131,24 @@ template <class Access, SoftMaxDirection direction>
 __global__ void softMaxLong(SoftMaxArguments a) {
   __shared__ float shared[kMostWarps];
   ElementPlace place = a.place(blockIdx.x);
-  const auto forEachPack = [&](auto visit) {
-    for (std::uint32_t pack = threadIdx.x; pack < a.packs; pack += blockDim.x) {
-      place.channel = static_cast<std::int32_t>(pack * Access::lanes);
+  const auto forEachVector = [&](auto visit) {
+    for (std::uint32_t vector = threadIdx.x; vector < a.vectors; vector += blockDim.x) {
+      place.channel = static_cast<std::int32_t>(vector * Access::lanes);
       visit();
     }
   };
   if constexpr (direction == SoftMaxDirection::Forward) {
     float shift = kLowest;
-    forEachPack([&] { shift = largestOf(Access::load(a.input, place), shift); });
+    forEachVector([&] { shift = largestOf(Access::load(a.input, place), shift); });
     shift = combineRow(shift, shared, Maximum());
     float sum = 0;
-    forEachPack([&] {
+    forEachVector([&] {
       auto x = Access::load(a.input, place);
       sum += takePowers(a.isLog, x, shift);
     });
     sum = combineRow(sum, shared, Sum());
     const LastStep last(a.isLog, sum);
-    forEachPack([&] {
+    forEachVector([&] {
       auto x = Access::load(a.input, place);
       takePowers(a.isLog, x, shift);
       for (float& value : x.values) value = last(value);
@@ -155,10 +156,10 @@ __global__ void softMaxLong(SoftMaxArguments a) {
     });
   } else {
     float sum = 0;
-    forEachPack(
+    forEachVector(
         [&] { sum += gradientSum(a.isLog, Access::load(a.input, place), Access::load(a.gradient, place)); });
     sum = combineRow(sum, shared, Sum());
-    forEachPack([&] {
+    forEachVector([&] {
       const auto result = Access::load(a.input, place);
       Access::store(finishGradient(a.isLog, result, Access::load(a.gradient, place), sum), a.destination,
                     place, a.accumulate);

@@ -240,12 +240,12 @@ TEST(SoftMaxPlan, OnlyTheLastImplementationTakesMoreChannelsThanATile) {
   const SoftMaxCase item{.name = "", .channels = Tiling::capacity + 1};
   const SoftMaxProblem problem = item.problem(SoftMaxKind::SoftMax, Forward, Float32, Float32);
   EXPECT_EQ(prepared(softMaxImplementationsCpu()[0], problem), nullptr);
-  EXPECT_EQ(preparePlan(softMaxImplementationsCpu(), problem).implementation, "parts");
+  EXPECT_EQ(preparePlan(softMaxImplementationsCpu(), problem).implementation, "parts of a pixel");
   const SoftMaxCase smaller{.name = "", .channels = Tiling::capacity};
   EXPECT_EQ(preparePlan(softMaxImplementationsCpu(),
                         smaller.problem(SoftMaxKind::SoftMax, Forward, Float32, Float32))
                 .implementation,
-            "pixels");
+            "tiles of pixels");
 }
 
 TEST(SoftMaxPlan, Accumulates) {

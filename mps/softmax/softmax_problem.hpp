@@ -14,7 +14,7 @@ namespace mps::detail {
 enum class SoftMaxKind : std::uint8_t { SoftMax, LogSoftMax };
 enum class SoftMaxDirection : std::uint8_t { Forward, Gradient };
 
-/// All numbers of one softmax call (spec/03 section 12). At every pixel of every image, over the channels of
+/// All numbers of one softmax call. At every pixel of every image, over the channels of
 /// the tensors, which have the same sizes:
 ///
 ///     SoftMax     s_k = exp(x_k) / sum_j exp(x_j)      dx_k = s_k (dy_k - sum_j dy_j s_j)

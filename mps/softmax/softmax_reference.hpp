@@ -3,7 +3,7 @@
 #include "mps/core/reference_tensor.hpp"
 #include "mps/softmax/softmax_problem.hpp"
 
-/// The float64 reference of the softmax kernels (spec/03 section 12). Of the problem only the kind counts.
+/// The float64 reference of the softmax kernels. Of the problem only the kind counts.
 namespace mps::detail {
 
 /// s or l of x.

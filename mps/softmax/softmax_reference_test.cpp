@@ -37,7 +37,7 @@ void expectNear(const std::vector<double>& found, const std::vector<double>& exp
   for (std::size_t i = 0; i < found.size(); ++i) EXPECT_NEAR(found[i], expected[i], tolerance) << i;
 }
 
-/// spec/03 section 12.3: x = [0, ln 2, ln 3].
+/// X = [0, ln 2, ln 3].
 TEST(SoftMaxReference, WorkedExampleSoftMax) {
   const std::vector<double> s = forward(SoftMaxKind::SoftMax, {0, std::log(2.0), std::log(3.0)});
   expectNear(s, {1.0 / 6, 1.0 / 3, 1.0 / 2});
@@ -51,7 +51,7 @@ TEST(SoftMaxReference, WorkedExampleLogSoftMax) {
   expectNear(gradient(SoftMaxKind::LogSoftMax, l, {1, 0, 2}), {0.5, -1, 0.5});
 }
 
-/// spec/03 section 12.2, the table of rules.
+/// The rules for special values.
 TEST(SoftMaxReference, OneChannel) {
   EXPECT_EQ(forward(SoftMaxKind::SoftMax, {-3})[0], 1);
   EXPECT_EQ(forward(SoftMaxKind::LogSoftMax, {-3})[0], 0);

@@ -53,10 +53,8 @@ namespace mps::detail::HWY_NAMESPACE {
 // they add to every access makes inlined and unrolled bodies slow to compile.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define UNMETAL_INLINE_BODY HWY_ATTR
-#define UNMETAL_UNROLL(factor)
 #else
 #define UNMETAL_INLINE_BODY HWY_ATTR __attribute__((always_inline))
-#define UNMETAL_UNROLL(factor) HWY_UNROLL(factor)
 #endif
 
 /// The first lanes of v, `filler` behind them.
@@ -231,7 +229,7 @@ HWY_INLINE hn::Vec<D> sumStoredRows(D d, const float* rows) {
   } else {
     const hn::Repartition<std::uint64_t, D> pairs;
     // Row i in the lower half, the other one in the upper half.
-    const auto halves = [&](std::size_t i, std::size_t j) UNMETAL_INLINE_BODY {
+    const auto interleaved = [&](std::size_t i, std::size_t j) UNMETAL_INLINE_BODY {
       const V a = hn::Load(d, rows + i * lanes);
       const V b = hn::Load(d, rows + j * lanes);
       return hn::Add(hn::ConcatLowerLower(d, b, a), hn::ConcatUpperUpper(d, b, a));
@@ -239,11 +237,11 @@ HWY_INLINE hn::Vec<D> sumStoredRows(D d, const float* rows) {
     // Every fourth row from i on, one in each block of four lanes.
     const auto blocks = [&](std::size_t i) UNMETAL_INLINE_BODY {
       if constexpr (lanes == 8) {
-        return halves(i, i + 4);
+        return interleaved(i, i + 4);
       } else {
         static_assert(lanes == 16);
-        const V a = halves(i, i + 8);
-        const V b = halves(i + 4, i + 12);
+        const V a = interleaved(i, i + 8);
+        const V b = interleaved(i + 4, i + 12);
         return hn::Add(hn::OddEvenBlocks(b, a), hn::SwapAdjacentBlocks(hn::OddEvenBlocks(a, b)));
       }
     };
@@ -396,85 +394,7 @@ void softMaxLongPixels(SoftMaxKind kind, std::size_t pixels, std::size_t channel
   }
 }
 
-// Pixels of a few vectors, in registers
-// -----------------------------------------------------------------------------------------------
-
-/// Vectors of a pixel of softMaxInRegisters(), and its pixels at once: the processor overlaps them.
-inline constexpr std::size_t kRegisterVectors = 4;
-inline constexpr std::size_t kRegisterPixels = 2;
-
-/// Pixels of so many vectors; the last vector of each may have lanes that are not used.
-inline void softMaxInRegisters(SoftMaxKind kind, std::size_t pixels, std::size_t channels, ConstFloatRun x,
-                               FloatRun y) {
-  const hn::ScalableTag<float> d;
-  using V = hn::Vec<decltype(d)>;
-  constexpr float lowest = -std::numeric_limits<float>::infinity();
-  const std::size_t step = hn::Lanes(d);
-  const std::size_t rest = channels - (kRegisterVectors - 1) * step;
-  const auto load = [&](std::size_t p, std::size_t k) UNMETAL_INLINE_BODY {
-    const ConstFloatRun from = x + (p * channels + k * step);
-    if (k + 1 < kRegisterVectors || rest == step) return AllLanes{}.load(d, from);
-    return withFiller(d, FirstLanes{rest}, FirstLanes{rest}.load(d, from), lowest);
-  };
-  const auto store = [&](std::size_t p, std::size_t k, V value) UNMETAL_INLINE_BODY {
-    const FloatRun to = y + (p * channels + k * step);
-    if (k + 1 < kRegisterVectors || rest == step) return AllLanes{}.store(d, value, to);
-    FirstLanes{rest}.store(d, value, to);
-  };
-  alignas(64) Numbers shifts;
-  alignas(64) Numbers sums;
-  std::size_t p = 0;
-  for (; p + kRegisterPixels <= pixels; p += kRegisterPixels) {
-    V values[kRegisterPixels * kRegisterVectors];
-    V shift[kRegisterPixels];
-    V sum[kRegisterPixels];
-    UNMETAL_UNROLL(8)
-    for (std::size_t k = 0; k < kRegisterPixels * kRegisterVectors; ++k) {
-      const std::size_t i = k / kRegisterVectors;
-      values[k] = load(p + i, k % kRegisterVectors);
-      shift[i] = k % kRegisterVectors == 0 ? values[k] : hn::Max(shift[i], values[k]);
-    }
-    shift[0] = largestLane(d, shift[0]);
-    shift[1] = largestLane(d, shift[1]);
-    UNMETAL_UNROLL(8)
-    for (std::size_t k = 0; k < kRegisterPixels * kRegisterVectors; ++k) {
-      const std::size_t i = k / kRegisterVectors;
-      values[k] =
-          exponential<SoftMaxKind::SoftMax, false>(d, hn::Sub(values[k], shift[i]));  // 0 where the filler is
-      sum[i] = k % kRegisterVectors == 0 ? values[k] : hn::Add(sum[i], values[k]);
-    }
-    sum[0] = hn::SumOfLanes(d, sum[0]);
-    sum[1] = hn::SumOfLanes(d, sum[1]);
-    if (kind == SoftMaxKind::SoftMax) {
-      const V factors[kRegisterPixels] = {hn::Div(hn::Set(d, 1.0F), sum[0]),
-                                          hn::Div(hn::Set(d, 1.0F), sum[1])};
-      UNMETAL_UNROLL(8)
-      for (std::size_t k = 0; k < kRegisterPixels * kRegisterVectors; ++k)
-        store(p + k / kRegisterVectors, k % kRegisterVectors,
-              hn::Mul(values[k], factors[k / kRegisterVectors]));
-    } else {
-      for (std::size_t i = 0; i < kRegisterPixels; ++i) {
-        shifts[p + i] = hn::GetLane(shift[i]);
-        sums[p + i] = hn::GetLane(sum[i]);
-      }
-    }
-  }
-  if (kind == SoftMaxKind::LogSoftMax) {
-    // A logarithm costs as much for one pixel as for a vector of them.
-    alignas(64) Numbers rests;
-    takeLogarithms(p, sums, rests);
-    for (std::size_t q = 0; q < p; ++q) {
-      UNMETAL_UNROLL(4)
-      for (std::size_t k = 0; k < kRegisterVectors; ++k) {
-        const V difference = hn::Sub(load(q, k), hn::Set(d, shifts[q]));
-        store(q, k, hn::Sub(hn::Sub(difference, hn::Set(d, sums[q])), hn::Set(d, rests[q])));
-      }
-    }
-  }
-  softMaxLongPixels<false>(kind, pixels - p, channels, x + p * channels, y + p * channels);
-}
-
-/// Calls compute(y) for a tile's pixels one after the other, or with memory that is copied past the caches: few pixels may
+/// Calls compute(y) for a tile's pixels one after the other, or with memory that is copied by non-temporal stores: few pixels may
 /// be aligned where the tile is.
 /// @tparam T of the result
 template <class T, class Compute>
@@ -490,11 +410,7 @@ HWY_INLINE void streamPixels(std::size_t pixels, std::size_t channels, FloatRun 
 template <class T>
 void softMaxTileOf(SoftMaxKind kind, const PackedPixels& tile, ConstFloatRun x, FloatRun y) {
   constexpr bool isHalf = std::is_same_v<T, Float16>;
-  const std::size_t registers = kRegisterVectors * hn::Lanes(hn::ScalableTag<float>());
-  // Few lanes may be idle.
-  if (!isHalf && tile.channels <= registers && 8 * tile.channels >= 7 * registers)
-    softMaxInRegisters(kind, tile.pixels, tile.channels, x, y);
-  else if (tile.pixelOfElement == nullptr)
+  if (tile.pixelOfElement == nullptr)
     streamPixels<T>(tile.pixels, tile.channels, y, [&](FloatRun to) HWY_ATTR {
       softMaxLongPixels<isHalf>(kind, tile.pixels, tile.channels, x, to);
     });
@@ -502,6 +418,17 @@ void softMaxTileOf(SoftMaxKind kind, const PackedPixels& tile, ConstFloatRun x, 
     softMaxPackedPixels<SoftMaxKind::SoftMax, isHalf>(tile, x, y);
   else
     softMaxPackedPixels<SoftMaxKind::LogSoftMax, isHalf>(tile, x, y);
+}
+
+/// @param isHalf results are rounded to float16, by storeTile() where y is not
+inline void softMaxTile(SoftMaxKind kind, bool isHalf, const PackedPixels& tile, ConstFloatRun x,
+                        FloatRun y) {
+  if (tile.channels == 1)
+    softMaxOfOneChannel(kind, tile.pixels, x, y);
+  else if (isHalf)
+    softMaxTileOf<Float16>(kind, tile, x, y);
+  else
+    softMaxTileOf<float>(kind, tile, x, y);
 }
 
 }  // namespace mps::detail::HWY_NAMESPACE

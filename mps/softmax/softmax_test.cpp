@@ -9,7 +9,7 @@
 #include "mps/conform/compare.hpp"
 #include "mps/core/test_images.hpp"
 
-/// The public softmax kernels: spec/03 section 12.
+/// The public softmax kernels.
 namespace mps::softmax_test {
 namespace {
 
@@ -128,7 +128,7 @@ TEST_F(SoftMax, FormatsOfResults) {
   EXPECT_EQ(format(ImageFeatureChannelFormat::Float16), ImageFeatureChannelFormat::Float16);
 }
 
-/// spec/06 section 4, and spec/00 D11.
+/// docs/decisions.md, D11.
 TEST_F(SoftMax, Behaviour12TheGradientTakesTheForwardResult) {
   const auto expectRefusal = [&](const auto& forward, const auto& gradient) {
     const auto x = pixel({1, 2});
