@@ -1,8 +1,8 @@
 # The families of kernels, one line each; the function's comment (targets.cmake) says which files belong to one.
 unmetal_family(pooling
   HEADERS pooling_node.hpp
-  SOURCES pooling_layout.cpp pooling_node.cpp pooling_plain.cpp pooling_problem.cpp
-  CUDA pooling_cuda.cu pooling_strips_cuda.cu
+  SOURCES pooling_layout.cpp pooling_node.cpp pooling_direct.cpp pooling_problem.cpp
+  CUDA pooling_cuda.cu pooling_sliding_cuda.cu
   CONFORM pooling_reference_call.cpp
   TESTS pooling_decisions_test.cpp pooling_test.cpp)
 unmetal_family(upsampling
@@ -15,18 +15,18 @@ unmetal_family(upsampling
   TESTS crop_and_resize_test.cpp grid_sample_test.cpp image_scale_test.cpp resize_test.cpp upsampling_test.cpp)
 unmetal_family(convolution
   HEADERS convolution_node.hpp convolution_transpose.hpp fully_connected.hpp kernel_with_weights.hpp
-  SOURCES convolution_choice.cpp convolution_depthwise.cpp convolution_depthwise_rows.cpp convolution_matmul.cpp
-          convolution_node.cpp convolution_onednn.cpp convolution_parts.cpp convolution_plain.cpp convolution_plan_file.cpp
+  SOURCES convolution_choice.cpp convolution_depthwise.cpp convolution_matmul.cpp
+          convolution_node.cpp convolution_onednn.cpp convolution_parts.cpp convolution_direct.cpp convolution_plan_file.cpp
           convolution_slices.cpp convolution_staging.cpp convolution_transpose.cpp convolution_weights.cpp
-          fully_connected.cpp kernel_with_weights.cpp pooled_convolution_cpu.cpp
+          fully_connected.cpp kernel_with_weights.cpp
           sub_pixel_convolution.cpp
   CUDA convolution_cuda.cpp convolution_cudnn_cuda.cpp convolution_cudnn_graph_cuda.cpp
-       convolution_few_channels_cuda.cu convolution_matmul_cuda.cpp convolution_plain_cuda.cu
-       convolution_staging_cuda.cu convolution_tensor_cores_cuda.cu convolution_timing_cuda.cpp
-  CONFORM convolution_reference_call.cpp pooled_convolution_conform.cpp sub_pixel_convolution_conform.cpp
+       convolution_tiled_cuda.cu convolution_matmul_cuda.cpp convolution_direct_cuda.cu
+       convolution_staging_cuda.cu convolution_timing_cuda.cpp
+  CONFORM convolution_reference_call.cpp sub_pixel_convolution_conform.cpp
   TESTS convolution_candidates_test.cpp convolution_choice_test.cpp convolution_depthwise_test.cpp convolution_parts_test.cpp convolution_gradient_test.cpp
         convolution_options_test.cpp convolution_plan_file_test.cpp convolution_property_test.cpp convolution_test.cpp
-        convolution_transpose_test.cpp convolution_weights_test.cpp fully_connected_test.cpp pooled_convolution_test.cpp
+        convolution_transpose_test.cpp convolution_weights_test.cpp fully_connected_test.cpp
         sub_pixel_convolution_test.cpp)
 unmetal_family(batch_normalization
   HEADERS batch_normalization_node.hpp matrix_batch_normalization.hpp matrix_neuron.hpp

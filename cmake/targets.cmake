@@ -111,7 +111,7 @@ function(unmetal_sanitize_sources target)
     unmetal_is_vector_code(is_vector_code "${source}")
     if(is_watched AND is_vector_code)
       set(options ${vector_options})
-      if(source MATCHES "/convolution_plain\\.cpp$")
+      if(source MATCHES "/convolution_direct\\.cpp$")
         # It is what other kernels are compared with: checked on the spot it compiles in the same time and runs faster.
         list(FILTER options EXCLUDE REGEX "call-threshold")
       endif()

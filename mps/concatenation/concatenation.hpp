@@ -10,7 +10,7 @@
 #include "mps/core/cnn_gradient_kernel.hpp"
 #include "mps/core/cnn_multiary_kernel.hpp"
 
-/// Concatenation along the feature channels (spec/04 section 8.3). Apple shows its nodes alone; the kernels behind them
+/// Concatenation along the feature channels. Apple shows its nodes alone; the kernels behind them
 /// are an extension.
 namespace mps {
 
@@ -47,8 +47,8 @@ class NNConcatenation : public CNNMultiaryKernel {
                                                  const std::shared_ptr<mtl::Device>& device = nullptr) {
     return detail::decodeAs<NNConcatenation>(coder, device);
   }
-  /// What each part is rounded up to a multiple of (spec/00 D18): 4, Apple's rule, or 1, nothing between the parts.
-  /// 4.
+  /// What each part is rounded up to a multiple of (docs/decisions.md, D18): 4, Apple's rule, or 1, nothing between
+  /// the parts. 4.
   [[nodiscard]] std::size_t channelAlignment() const { return channelAlignment_; }
   /// @throws Error for another number than 1 and 4
   void setChannelAlignment(std::size_t channelAlignment);

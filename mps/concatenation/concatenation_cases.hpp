@@ -14,7 +14,7 @@ namespace mps::detail {
 /// pixels.
 enum class ConcatenationMemory : std::uint8_t {
   Dense,
-  Strided,        ///< gaps between pixels, rows and images, in both tensors
+  Strided,        ///< strided pixels, rows and images, in both tensors
   PartOfRows,     ///< as much between rows as they take, as in the left half of an image
   PartOfImages,   ///< a gap between images alone, as in the upper part of each
   RepeatedImage,  ///< the input's images are all the same memory
@@ -130,8 +130,8 @@ inline std::vector<ConcatenationCase> concatenationCases() {
        .channels = 3,
        .otherChannels = 1},
       {.name = "TwelveChannels", .images = 2, .height = 3, .width = 19, .channels = 12, .otherChannels = 12},
-      // Past the caches a row of pixels is written in stages (mps/core/pixel_copy.cpp); the last one has one pixel here, of
-      // float32 and of float16.
+      // By non-temporal stores a row of pixels is written in stages (mps/core/pixel_copy.cpp); the last one has one
+      // pixel here, of float32 and of float16.
       {.name = "StagesAndAPixel", .width = 67, .channels = 12, .otherChannels = 12},
       {.name = "HalfStagesAndAPixel", .width = 132, .channels = 12, .otherChannels = 12},
       {.name = "Channels16", .images = 2, .height = 3, .width = 4, .channels = 16, .otherChannels = 16},

@@ -121,7 +121,8 @@ class PairPlan final : public Plan {
   SourceRows second_;
 };
 
-/// The gradients of two sources, some pixels of one and then of the other: in memory their parts share lines of the cache.
+/// The gradients of two sources, some pixels of one and then of the other: in memory their parts share lines of the
+/// cache.
 class SplitPlan final : public Plan {
  public:
   explicit SplitPlan(const ConcatenationProblem& problem)
@@ -176,7 +177,7 @@ Preparation prepareRows(const ConcatenationProblem& problem) {
   return std::make_shared<const RowPlan>(problem);
 }
 
-constexpr std::array<Implementation<ConcatenationProblem>, 1> kImplementations{{{"rows", prepareRows}}};
+constexpr std::array<Implementation<ConcatenationProblem>, 1> kImplementations{{{"copy", prepareRows}}};
 
 }  // namespace
 

@@ -133,7 +133,7 @@ struct PairRow {
   }
 };
 
-/// The place of a piece of the joined row. @tparam units of a piece; more than one where there are no gaps
+/// The place of a piece of the joined row. @tparam units of a piece; more than one where rows are dense
 template <std::uint32_t units, class Unit>
 __device__ Unit* joinedAt(const PartArguments& a, Unit* row, std::uint32_t piece) {
   const std::uint32_t number = piece * units;
@@ -142,7 +142,8 @@ __device__ Unit* joinedAt(const PartArguments& a, Unit* row, std::uint32_t piece
   return row + x * a.destinationPixel + (number - x * a.unitsPerPixel.divisor());
 }
 
-/// Calls work(row of the parts, row of the joined tensor, piece) for kPiecesTogether pieces of a thread after one another.
+/// Calls work(row of the parts, row of the joined tensor, piece) for kPiecesTogether pieces of a thread after one
+/// another.
 template <class Unit, class Joined, class Work>
 __device__ void forEachPair(const PartArguments& a, Unit* first, Unit* second, Joined* joined, Work work) {
   cuda::forEachRow(a.grid, [&](std::uint32_t row) {
@@ -183,8 +184,8 @@ __global__ void copyPair(PartArguments a, const Unit* input, const Unit* second,
               });
 }
 
-/// The gradients of two sources at once: of what is read each line of memory holds parts of both. Unit by unit, so that the
-/// threads of a warp store adjacent ones.
+/// The gradients of two sources at once: of what is read each line of memory holds parts of both. Unit by unit, so
+/// that the threads of a warp store adjacent ones.
 template <class Unit>
 __global__ void splitPair(PartArguments a, const Unit* gradient, Unit* destination, Unit* second) {
   forEachPair(a, destination, second, gradient,
@@ -330,7 +331,7 @@ class PartPlan final : public Plan {
     start(std::integral_constant<std::uint32_t, 1>());
   }
 
-  /// Whether rows are whole packs of 16 bytes, without gaps.
+  /// Whether rows are whole vectors of 16 bytes, dense.
   [[nodiscard]] static bool isWide(const TensorShape& joined, const std::byte* address) {
     const auto element = static_cast<std::int64_t>(bytesPerChannel(joined.format));
     const std::int64_t mixed =
@@ -349,7 +350,7 @@ Preparation prepareParts(const ConcatenationProblem& problem) {
   return std::make_shared<const PartPlan>(problem);
 }
 
-constexpr std::array<Implementation<ConcatenationProblem>, 1> kImplementations{{{"rows", prepareParts}}};
+constexpr std::array<Implementation<ConcatenationProblem>, 1> kImplementations{{{"copy", prepareParts}}};
 
 }  // namespace
 

@@ -9,7 +9,7 @@
 
 #include "mps/core/node.hpp"
 
-/// Graph nodes of concatenation (spec/04 sections 7.8 and 8.3).
+/// Graph nodes of concatenation.
 namespace mps {
 
 /// Stands for NNConcatenation (MPSNNConcatenationNode): the feature channels of its sources side by side. All must have
@@ -19,8 +19,9 @@ class NNConcatenationNode : public NNFilterNode {
   /// @param sources at least one; the same image may come more than once
   /// @throws Error for none
   static std::shared_ptr<NNConcatenationNode> create(ArrayRef<std::shared_ptr<NNImageNode>> sources);
-  /// NNConcatenation::channelAlignment of the kernel (spec/00 D18). 4: each source is padded with zeros to a multiple of
-  /// four channels, and a convolution behind it must have as many input channels. With 1 nothing is padded.
+  /// NNConcatenation::channelAlignment of the kernel (docs/decisions.md, D18). 4: each source is padded with zeros to
+  /// a multiple of four channels, and a convolution behind it must have as many input channels. With 1 nothing is
+  /// padded.
   [[nodiscard]] std::size_t channelAlignment() const { return channelAlignment_; }
   /// @throws Error for another number than 1 and 4
   void setChannelAlignment(std::size_t channelAlignment);

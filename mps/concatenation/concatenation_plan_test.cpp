@@ -169,7 +169,7 @@ TEST_P(ConcatenationPlan, WithoutImagesNothingHappens) {
 INSTANTIATE_TEST_SUITE_P(Entries, ConcatenationPlan, testing::ValuesIn(entriesOf(concatenationBackEnds)),
                          [](const auto& info) { return info.param.name(); });
 
-/// Written past the caches: whole lines, and long runs that begin and end within a line; the same bits with any number
+/// Non-temporal stores: whole lines, and long runs that begin and end within a line; the same bits with any number
 /// of threads.
 TEST(ConcatenationPlanSize, PastTheCaches) {
   const StreamedFrom always(0);
@@ -227,8 +227,8 @@ TEST(ConcatenationPlanSize, ShortPartsOfTwoSources) {
       }
 }
 
-/// Short parts of pixels and parts of whole lines back to an image without gaps, in the caches and past them, from adjacent
-/// rows and from those of a wider image.
+/// Short parts of pixels and parts of whole lines back to a dense image, by ordinary and by non-temporal stores, from
+/// adjacent rows and from those of a wider image.
 TEST(ConcatenationPlanSize, PartsOfPixelsOfAGradient) {
   for (const std::int64_t channels : {3, 12, 16, 64})
     for (const auto format : {Float32, Float16})

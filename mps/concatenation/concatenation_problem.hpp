@@ -13,15 +13,15 @@ namespace mps::detail {
 
 enum class ConcatenationDirection : std::uint8_t { Forward, Gradient };
 
-/// All numbers of the call for one source of a concatenation (spec/04 section 8.3), its part of the channels; or for two
+/// All numbers of the call for one source of a concatenation, its part of the channels; or for two
 /// sources whose parts lie side by side.
 ///
 ///     forward    destination[c] = input[c]; second[c - input.channels] behind it; 0 for what is left
 ///     gradient   destination[c] = input[c]; second[c] = input[destination.channels + c]
 ///
 /// for each pixel of images of one size, to the nearest value where the formats differ. In the forward pass the
-/// destination has as many channels as the inputs, or some more, which pad the part; the gradient's input has as many as
-/// the destinations. A tensor that is a part of the concatenated image has that one's strides.
+/// destination has as many channels as the inputs, or some more, which pad the part; the gradient's input has as many
+/// as the destinations. A tensor that is a part of the concatenated image has that one's strides.
 ///
 /// | operand       | forward                              | gradient                                  |
 /// |---------------|--------------------------------------|-------------------------------------------|
@@ -63,7 +63,8 @@ struct ConcatenationProblem {
     return direction == ConcatenationDirection::Gradient && !hasSecond() &&
            destination.format == ImageFeatureChannelFormat::Float32;
   }
-  /// "concatenation 8x28x28x6 float32 -> 8x28x28x8 float32 strides ...", with " and 8x28x28x2 float32" for a second one.
+  /// "concatenation 8x28x28x6 float32 -> 8x28x28x8 float32 strides ...", with " and 8x28x28x2 float32" for a second
+  /// one.
   [[nodiscard]] std::string describe() const;
 };
 

@@ -6,11 +6,12 @@
 #include "mps/concatenation/concatenation_problem.hpp"
 #include "mps/core/reference_tensor.hpp"
 
-/// Concatenation in float64, straight from spec/04 section 8.3. Of the problem the formats count only for the error
+/// Concatenation in float64. Of the problem the formats count only for the error
 /// bounds, the strides not at all.
 namespace mps::detail {
 
-/// One part of the concatenated image, or two of them, or the gradient of one source (of two: call it for each ofSource()).
+/// One part of the concatenated image, or two of them, or the gradient of one source (of two: call it for each
+/// ofSource()).
 /// @param second null where there is none
 ReferenceTensor concatenationReference(const ConcatenationProblem& problem, const ReferenceTensor& input,
                                        const ReferenceTensor* second = nullptr);

@@ -47,7 +47,7 @@ TEST(ConcatenationExamples, Channels23And5And8) {
   EXPECT_EQ(adjacent[28], 800);
 }
 
-/// spec/06 section 4: 7 + 11 gives 20.
+/// 7 + 11 gives 20.
 TEST(ConcatenationExamples, Channels7And11) {
   const std::vector sources{pixel(Numbers(7, 1)), pixel(Numbers(11, 2))};
   const Numbers joined = concatenatedReference(sources, 4).values;

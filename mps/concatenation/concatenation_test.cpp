@@ -11,7 +11,7 @@
 #include "mps/core/state.hpp"
 #include "mps/core/test_images.hpp"
 
-/// The public classes, against spec/04 section 8.3 and the decisions of spec/00. The arithmetic over all shapes is
+/// The public classes, and the decisions of docs/decisions.md. The arithmetic over all shapes is
 /// tested with the plans, whole graphs in mps/graph.
 namespace mps::concatenation_test {
 namespace {
@@ -68,7 +68,6 @@ TEST_F(Concatenation, ExampleChannels23And5And8) {
   EXPECT_EQ(valuesOf(*adjacent), expected);
 }
 
-/// spec/06 section 4.
 TEST_F(Concatenation, Behaviour13SevenAndElevenChannelsGive20AndTheGradientUndoesIt) {
   const Images sources{pixel(counted(7)), pixel(counted(11, 50))};
   const auto buffer = commands();
@@ -161,7 +160,7 @@ TEST_F(Concatenation, FormatsMayDiffer) {
   EXPECT_EQ(valuesOf(*result), (Values{1, 0, 0.5F}));
 }
 
-/// spec/00 D16.
+/// docs/decisions.md, D16.
 TEST_F(Concatenation, D16Stacks) {
   const auto a = image(sizeOf(1, 1, 1, 3), {1, 2, 3});
   const auto b = image(sizeOf(1, 1, 1, 2), {10, 20});

@@ -6,7 +6,6 @@
 
 #include "mps/convolution/convolution_problem.hpp"
 #include "mps/convolution/convolution_weights.hpp"
-#include "mps/convolution/pooled_convolution.hpp"
 #include "mps/convolution/sub_pixel_convolution.hpp"
 #include "mps/core/as_signed.hpp"
 #include "mps/core/call.hpp"
@@ -28,23 +27,9 @@ namespace {
 struct RecordedConvolution {
   detail::RecordedWeights weights;
   bool subPixels = false;
-  bool pools = false;  ///< the result is that of a pooled convolution
 };
 
 using detail::asSigned;
-
-/// The problem of a convolution whose maxima alone are in memory. @param pooled those, or their gradient
-detail::PooledConvolutionProblem pooledProblem(ConvolutionProblem convolution,
-                                               const detail::TensorShape& pooled) {
-  convolution.x.destinationSize = 2 * pooled.width;
-  convolution.y.destinationSize = 2 * pooled.height;
-  const auto shape =
-      detail::TensorShape::dense(pooled.images, convolution.y.destinationSize, convolution.x.destinationSize,
-                                 pooled.channels, pooled.format);
-  (convolution.operation == ConvolutionOperation::Forward ? convolution.destination : convolution.gradient) =
-      shape;
-  return {std::move(convolution), pooled};
-}
 
 /// The problem of a convolution whose result is spread over more pixels. @param destination those
 detail::SubPixelConvolutionProblem subPixelProblem(ConvolutionProblem convolution, std::size_t scaleFactor,
@@ -56,14 +41,6 @@ detail::SubPixelConvolutionProblem subPixelProblem(ConvolutionProblem convolutio
                                                        convolution.x.destinationSize,
                                                        convolution.outputFeatureChannels, destination.format);
   return {std::move(convolution), factor, destination};
-}
-
-/// Whether the device's implementations take a problem.
-bool isTaken(const mtl::Device& device, const detail::PooledConvolutionProblem& problem) {
-  const auto implementations = detail::pooledConvolutionBackEnds.of(device);
-  return std::ranges::any_of(implementations, [&](const auto& implementation) {
-    return std::holds_alternative<std::shared_ptr<const detail::Plan>>(implementation.prepare(problem));
-  });
 }
 
 }  // namespace
@@ -95,11 +72,7 @@ detail::PreparedCall CNNConvolution::prepareForward(const detail::ForwardCall& c
   problem.destination = call.destination;
   placeWindow(problem);
   detail::PreparedCall prepared;
-  if (pools_) {
-    const detail::PooledConvolutionProblem pooled = pooledProblem(problem, call.destination);
-    prepared.plan = detail::planFor(*device(), detail::pooledConvolutionBackEnds, pooled);
-    if (call.wantsSavedFields) prepared.savedBytes = pooled.savedBytes();
-  } else if (subPixelScaleFactor() != 1) {
+  if (subPixelScaleFactor() != 1) {
     prepared.plan =
         detail::planFor(*device(), detail::subPixelConvolutionBackEnds,
                         subPixelProblem(std::move(problem), subPixelScaleFactor(), call.destination));
@@ -124,36 +97,7 @@ std::shared_ptr<State> CNNConvolution::makeState(
 }
 
 void CNNConvolution::describeForward(std::any& family) const {
-  family = RecordedConvolution{recordedWeights(), subPixelScaleFactor() != 1, pools_};
-}
-
-bool CNNConvolution::canPool(const ImageDescriptor& source, const ImageDescriptor& result,
-                             std::size_t count) const {
-  constexpr auto float32 = ImageFeatureChannelFormat::Float32;
-  if (source.channelFormat() != float32 || result.channelFormat() != float32) return false;
-  // The CPU's implementation is there for tests.
-  const bool gains =
-      device()->kind() == mtl::DeviceKind::CUDA || detail::forcedImplementation() == detail::kPlainPooled;
-  if (!gains || result.width() % 2 != 0 || result.height() % 2 != 0) return false;
-  const auto shapeOf = [&](const ImageDescriptor& size, std::size_t divisor) {
-    return detail::TensorShape::dense(asSigned(count), asSigned(size.height() / divisor),
-                                      asSigned(size.width() / divisor), asSigned(size.featureChannels()),
-                                      float32);
-  };
-  ConvolutionProblem problem = describedProblem(options());
-  problem.edgeMode = edgeMode();
-  problem.hasBias = true;
-  problem.source = shapeOf(source, 1);
-  problem.x.sourceSize = problem.source.width;
-  problem.y.sourceSize = problem.source.height;
-  problem.x.offset = offset().x;
-  problem.y.offset = offset().y;
-  problem.neuron = graphNeuron_;
-  placeWindow(problem);
-  const bool takesForward = isTaken(*device(), pooledProblem(problem, shapeOf(result, 2)));
-  problem.operation = ConvolutionOperation::WeightsGradient;
-  problem.neuron = {};
-  return takesForward && isTaken(*device(), pooledProblem(problem, shapeOf(result, 2)));
+  family = RecordedConvolution{recordedWeights(), subPixelScaleFactor() != 1};
 }
 
 CNNConvolutionGradient::CNNConvolutionGradient(std::shared_ptr<mtl::Device> device,
@@ -226,12 +170,6 @@ void CNNConvolutionGradient::checkRepeatedEdges(const detail::GradientCall& call
 
 std::vector<detail::PreparedCall> CNNConvolutionGradient::prepareGradient(
     const detail::GradientCall& call) const {
-  const auto* const recorded =
-      call.record ? std::any_cast<RecordedConvolution>(&call.record->family) : nullptr;
-  const bool pools = recorded != nullptr && recorded->pools;
-  if (pools && (computesData() || !call.savedFieldsFit))
-    throw Error(describe(), "gradientState", "of a forward pass that has kept maxima alone",
-                "GradientWithWeightsAndBias, and the forward source");
   checkCall(call);
 
   ConvolutionProblem common = describedProblem(call.options);
@@ -297,10 +235,7 @@ std::vector<detail::PreparedCall> CNNConvolutionGradient::prepareGradient(
   problem.accumulate = state.isAccumulating();
   placeWindow(problem);
   detail::PreparedCall prepared;
-  prepared.readsSavedFields = pools;
-  prepared.plan = pools ? detail::planFor(*device(), detail::pooledConvolutionBackEnds,
-                                          pooledProblem(problem, call.gradient))
-                        : detail::planFor(*device(), detail::convolutionBackEnds, problem);
+  prepared.plan = detail::planFor(*device(), detail::convolutionBackEnds, problem);
   giveGradients(prepared, state);
   prepared.gradientOrigin = gradientOrigin;
   calls.push_back(std::move(prepared));

@@ -10,7 +10,7 @@
 #include "mps/core/cnn_gradient_kernel.hpp"
 #include "mps/core/cnn_kernel.hpp"
 
-/// Convolution and its gradients (MPSCNNConvolution.h; spec/02 section 2).
+/// Convolution and its gradients (MPSCNNConvolution.h).
 namespace mps {
 
 /// Two-dimensional cross-correlation with bias and optional neuron (MPSCNNConvolution).
@@ -23,13 +23,13 @@ namespace mps {
 /// Outside the source: 0 (edge mode Zero) or the nearest pixel (Clamp). Sums are float32, rounded once to the
 /// result's format. Weights are float32 in the kernel, whatever the data source has.
 ///
-/// With a CNNSubPixelConvolutionDescriptor each pixel of this result becomes a block of r x r pixels: the padding policy sizes
-/// the convolution, the destination is r times as wide and high with 1 / r^2 of the channels, clipRect and
+/// With a CNNSubPixelConvolutionDescriptor each pixel of this result becomes a block of r x r pixels: the padding
+/// policy sizes the convolution, the destination is r times as wide and high with 1 / r^2 of the channels, clipRect and
 /// destinationFeatureChannelOffset are the destination's, and blocks begin at clipRect.origin. There is no gradient.
 ///
-/// Sources: every format; results: float16, float32; inputFeatureChannels is the number of channels of the source. Where
-/// sourceFeatureChannelOffset or sourceFeatureChannelMaxCount is set, further channels stay unread; else encodes throw
-/// (docs/decisions.md, D29). Gradient states are CNNConvolutionGradientState, one per batch.
+/// Sources: every format; results: float16, float32; inputFeatureChannels is the number of channels of the source.
+/// Where sourceFeatureChannelOffset or sourceFeatureChannelMaxCount is set, further channels stay unread; else
+/// encodes throw (docs/decisions.md, D29). Gradient states are CNNConvolutionGradientState, one per batch.
 class CNNConvolution : public CNNKernel, public detail::ForwardKernelWithWeights {
  public:
   /// The library's own.
@@ -39,8 +39,8 @@ class CNNConvolution : public CNNKernel, public detail::ForwardKernelWithWeights
   static std::shared_ptr<CNNConvolution> create(const std::shared_ptr<mtl::Device>& device,
                                                 std::shared_ptr<CNNConvolutionDataSource> weights);
   [[nodiscard]] std::string className() const override { return "CNNConvolution"; }
-  /// Reads the data source's copy(), or the source itself where that is null: what was reloaded from a state stays behind. A
-  /// copy on the same device that shares the source has the weights that this kernel has.
+  /// Reads the data source's copy(), or the source itself where that is null: what was reloaded from a state stays
+  /// behind. A copy on the same device that shares the source has the weights that this kernel has.
   [[nodiscard]] std::shared_ptr<CNNConvolution> copy(
       const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
@@ -66,12 +66,6 @@ class CNNConvolution : public CNNKernel, public detail::ForwardKernelWithWeights
   [[nodiscard]] detail::PreparedCall prepareForward(const detail::ForwardCall& call) const override;
   /// The library's own: a neuron that a graph fuses behind the descriptor's.
   void setGraphNeuron(const NNNeuronDescriptor& neuron) { graphNeuron_ = neuron; }
-  /// The library's own: whether encodes of such images, and their weight gradients, can give the maxima of 2x2 windows
-  /// of the result in place of it, and gain by it. The neuron is the graph's, and the padding policy has set the offset.
-  [[nodiscard]] bool canPool(const ImageDescriptor& source, const ImageDescriptor& result,
-                             std::size_t count) const;
-  /// The library's own: from now on they do. The gradient kernel is then given the gradient of the maxima.
-  void setPooling(bool pools) { pools_ = pools; }
 
  protected:
   CNNConvolution(std::shared_ptr<mtl::Device> device, std::shared_ptr<CNNConvolutionDataSource> weights,
@@ -96,7 +90,6 @@ class CNNConvolution : public CNNKernel, public detail::ForwardKernelWithWeights
 
  private:
   NNNeuronDescriptor graphNeuron_;
-  bool pools_ = false;
 };
 
 /// Gradients of a convolution with respect to its source, weights and biases (MPSCNNConvolutionGradient).
@@ -109,8 +102,8 @@ class CNNConvolution : public CNNKernel, public detail::ForwardKernelWithWeights
 /// E, the source gradient, has the size of the forward clip rectangle, or of the whole result: then the part in the
 /// clip rectangle counts; where that was empty, dIn, dW and db are 0. dIn goes to the destination; dW and db
 /// go to the gradient state: the first encode with a state sets them, later ones add. clipRect cuts dIn alone, and may
-/// leave nothing of it: with a state, destination pixel (x, y) is the gradient of source pixel (x, y), as in all gradient
-/// kernels; without one, v and u count from clipRect.origin (spec/02 section 0). After a forward pass with edgeMode Clamp a
+/// leave nothing of it: with a state, destination pixel (x, y) is the gradient of source pixel (x, y), as in all
+/// gradient kernels; without one, v and u count from clipRect.origin. After a forward pass with edgeMode Clamp a
 /// clipRect that leaves part of the source out throws. dIn uses the weights
 /// that the forward kernel had at the first encode; later ones only come by a reload, so reload both kernels.
 ///
@@ -120,9 +113,9 @@ class CNNConvolution : public CNNKernel, public detail::ForwardKernelWithWeights
 /// stride the taps of dW. A state of a forward kernel with a fused neuron or folded batch normalisation
 /// throws: their derivative would be missing.
 ///
-/// KernelOptions::AllowReducedPrecision lets a GPU multiply inputs rounded to TF32, or to float16 where E or the source is
-/// float16. Sums stay float32, but dW of two float16 images may become float16 before it is stored as float32: beyond
-/// 65504 it is infinite, and below 6e-5 it loses bits. LossScale keeps gradients between the two.
+/// KernelOptions::AllowReducedPrecision lets a GPU multiply inputs rounded to TF32, or to float16 where E or the
+/// source is float16. Sums stay float32, but dW of two float16 images may become float16 before it is stored as
+/// float32: beyond 65504 it is infinite, and below 6e-5 it loses bits. LossScale keeps gradients between the two.
 ///
 ///     auto conv = mps::CNNConvolution::create(device, dataSource);
 ///     std::shared_ptr<mps::State> state;

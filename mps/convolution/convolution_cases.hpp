@@ -10,7 +10,7 @@
 /// The problems that tests, conform and bench share.
 namespace mps::detail {
 
-/// Padding policy "same" with the remainder at top and left, the default (spec/02 section 1.3).
+/// Padding policy "same" with the remainder at top and left, the default.
 constexpr WindowAxis sameWindow(std::int64_t size, std::int64_t kernel, std::int64_t stride = 1,
                                 std::int64_t dilation = 1) {
   const std::int64_t dilated = (kernel - 1) * dilation + 1;
@@ -42,7 +42,7 @@ constexpr WindowAxis transposedWindow(std::int64_t size, std::int64_t resultSize
 /// How the tensors of a case lie in memory.
 enum class ConvolutionLayout {
   Dense,
-  Strided,        ///< gaps between pixels, rows and images
+  Strided,        ///< strided pixels, rows and images
   RepeatedImage,  ///< the inputs' images are all the same memory
 };
 

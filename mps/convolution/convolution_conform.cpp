@@ -30,11 +30,6 @@ Zeros expectedZeros(const ConvolutionProblem& problem) {
   return hasFew ? Zeros::Expected : Zeros::Suspicious;
 }
 
-/// Whether an implementation takes problems alone whose inputs may be rounded: small integers stay what they are.
-bool roundsInputs(const ConvolutionImplementation& implementation) {
-  return implementation.name == "tensor cores";
-}
-
 /// Whether an implementation computes something else where inputs may be rounded: the libraries of a GPU do.
 bool heedsPermissionToRound(const ConvolutionImplementation& implementation, const mtl::Device& device) {
   return device.kind() == mtl::DeviceKind::CUDA &&
@@ -52,8 +47,6 @@ bool staysExactRounded(const ConvolutionProblem& problem) {
 
 void runPlan(ConformRun& run, const ConvolutionImplementation& implementation, ConvolutionProblem problem,
              Tier tier) {
-  // Tensor cores leave other addresses to another implementation.
-  const std::size_t firstElement = roundsInputs(implementation) ? 0 : 1;
   problem.threadCount = run.device()->threadCount();
   problem.deviceName = run.device()->name();
   const auto plan = run.prepare(implementation, problem);
@@ -61,8 +54,8 @@ void runPlan(ConformRun& run, const ConvolutionImplementation& implementation, C
   const TensorShape weightShape = TensorShape::dense(1, 1, 1, problem.weightCount());
   const TensorShape biasShape = TensorShape::dense(1, 1, 1, problem.biasCount());
   const RandomKind kind = valuesFor(tier, weightShape.format);
-  TestTensor source = run.source(problem.source, valuesFor(tier, problem.source.format), firstElement);
-  TestTensor gradient = run.source(problem.gradient, valuesFor(tier, problem.gradient.format), firstElement);
+  TestTensor source = run.source(problem.source, valuesFor(tier, problem.source.format), 1);
+  TestTensor gradient = run.source(problem.gradient, valuesFor(tier, problem.gradient.format), 1);
   TestTensor weights = run.source(weightShape, kind, 1);
   TestTensor bias = run.source(biasShape, kind, 1);
   TestTensor destination = run.destination(problem.destination);
@@ -287,8 +280,7 @@ LayerKind kindOf(const ConvolutionCase& one) {
 }
 
 /// The shared table but for the cases that compare nothing or take long, and some with many results.
-/// @param isRounded for an implementation that rounds its inputs
-std::vector<ConvolutionCase> planCases(LayerKind kind, bool isRounded) {
+std::vector<ConvolutionCase> planCases(LayerKind kind) {
   std::vector<ConvolutionCase> cases = {
       {.name = "FullyConnectedManyImages",
        .images = 64,
@@ -309,14 +301,6 @@ std::vector<ConvolutionCase> planCases(LayerKind kind, bool isRounded) {
        .inputs = 16,
        .outputs = 16},
   };
-  // More rows of a gradient than what the blocks of a GPU take at once.
-  if (isRounded)
-    cases.push_back({.name = "ManyRows",
-                     .images = 18,
-                     .y = sameWindow(14, 5),
-                     .x = sameWindow(14, 3),
-                     .inputs = 32,
-                     .outputs = 64});
   for (const ConvolutionCase& one : convolutionCases())
     if (one.name != "NoImages") cases.push_back(one);
   std::erase_if(cases, [&](const ConvolutionCase& one) { return kindOf(one) != kind; });
@@ -385,16 +369,16 @@ void conformDirection(Conform& conform, LayerKind kind, const ConvolutionImpleme
   const ConformKey key{std::string(className(kind)) + (isForward ? "" : "Gradient"),
                        isForward ? Direction::Forward : Direction::Gradient, formats.source,
                        std::string(implementation.name), tier};
-  if (!conform.isSelected(key) || (roundsInputs(implementation) && tier != Tier::Exact)) return;
+  if (!conform.isSelected(key)) return;
   // A transposed convolution is the data gradient of its partner.
   const ConvolutionOperation forward =
       kind == LayerKind::Transpose ? ConvolutionOperation::DataGradient : ConvolutionOperation::Forward;
   const bool floatResults = formats.result == ImageFeatureChannelFormat::Float32;
-  std::vector<bool> permissions{roundsInputs(implementation)};
+  std::vector<bool> permissions{false};
   if (tier == Tier::Exact && heedsPermissionToRound(implementation, *conform.device()))
     permissions.push_back(true);
   std::vector<ConformCase> cases;
-  for (const ConvolutionCase& one : planCases(kind, roundsInputs(implementation)))
+  for (const ConvolutionCase& one : planCases(kind))
     for (const ConvolutionOperation operation :
          {ConvolutionOperation::Forward, ConvolutionOperation::DataGradient,
           ConvolutionOperation::WeightsGradient}) {

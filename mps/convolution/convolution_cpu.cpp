@@ -10,7 +10,7 @@ std::span<const Implementation<ConvolutionProblem>> convolutionImplementationsCp
       {"matmul", prepareConvolutionMatmul},
       {"depthwise", prepareConvolutionDepthwise},
       {"onednn", prepareConvolutionOneDnn},
-      {"plain", prepareConvolutionPlain},
+      {"direct", prepareConvolutionDirect},
   }};
   return implementations;
 }

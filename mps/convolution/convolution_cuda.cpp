@@ -7,12 +7,11 @@
 namespace mps::detail {
 
 std::span<const Implementation<ConvolutionProblem>> convolutionImplementationsCuda() {
-  static constexpr std::array<Implementation<ConvolutionProblem>, 5> implementations = {{
+  static constexpr std::array<Implementation<ConvolutionProblem>, 4> implementations = {{
       {"matmul", prepareConvolutionMatmulCuda},
-      {"few channels", prepareConvolutionFewChannelsCuda},
-      {"tensor cores", prepareConvolutionTensorCoresCuda},
+      {"direct tiled", prepareConvolutionTiledCuda},
       {"cudnn", prepareConvolutionCudnn},
-      {"plain", prepareConvolutionPlainCuda},
+      {"direct", prepareConvolutionDirectCuda},
   }};
   return implementations;
 }

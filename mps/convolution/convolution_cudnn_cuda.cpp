@@ -33,7 +33,8 @@ using mtl::cuda::CudnnError;
 using Format = ImageFeatureChannelFormat;
 
 constexpr std::int64_t kMostWorkspace = std::int64_t{256} << 20U;
-/// The tensor as it is. Nothing where cuDNN cannot: it clamps no edge, cuts off no pixels and has no windows beside the tensor.
+/// The tensor as it is. Nothing where cuDNN cannot: it clamps no edge, cuts off no pixels and has no windows beside
+/// the tensor.
 std::optional<PaddedAxis> paddedByCudnn(const WindowAxis& axis, ImageEdgeMode edgeMode) {
   const bool outside = axis.paddingBefore() > 0 || axis.paddingAfter() > 0;
   if (edgeMode == ImageEdgeMode::Clamp && outside) return std::nullopt;
@@ -118,8 +119,8 @@ Found planFrom(std::shared_ptr<const CudnnGraph> graph, CudnnDescriptor suggesti
   return {std::move(graph), std::move(suggestion), std::move(plan), workspace, index == 0, std::move(words)};
 }
 
-/// Whether cuDNN may be asked for suggestions of mode B: about weight gradients whose windows are larger than the tensor
-/// cuDNN 9.14 ends the process there.
+/// Whether cuDNN may be asked for suggestions of mode B: about weight gradients whose windows are larger than the
+/// tensor cuDNN 9.14 ends the process there.
 bool mayAskModeB(const ConvolutionProblem& problem, const CudnnAttempt& attempt) {
   return problem.operation != ConvolutionOperation::WeightsGradient ||
          (problem.y.dilatedSize() <= attempt.y.size && problem.x.dilatedSize() <= attempt.x.size);
@@ -154,8 +155,8 @@ Search eachSuggestion(const ConvolutionProblem& problem, const CudnnAttempt& att
 class CudnnPlan final : public Plan {
  public:
   CudnnPlan(const ConvolutionProblem& problem, const CudnnAttempt& attempt, const CudnnArrays& arrays,
-            Found found, std::shared_ptr<const Plan> plain)
-      : problem_(problem), weights_(arrays.weights), found_(std::move(found)), plain_(std::move(plain)) {
+            Found found, std::shared_ptr<const Plan> direct)
+      : problem_(problem), weights_(arrays.weights), found_(std::move(found)), direct_(std::move(direct)) {
     switch (problem.operation) {
       case ConvolutionOperation::Forward:
         source_ = cuda::StagedInput(problem.source, arrays.large, problem.edgeMode, scratch_);
@@ -181,13 +182,13 @@ class CudnnPlan final : public Plan {
   }
 
   [[nodiscard]] std::size_t scratchBytes() const override {
-    return std::max(scratch_.bytes(), plain_->scratchBytes());
+    return std::max(scratch_.bytes(), direct_->scratchBytes());
   }
   [[nodiscard]] bool canAccumulate() const override { return problem_.accumulate; }
   [[nodiscard]] std::string describe() const override { return description_; }
 
   void run(mtl::Stream& stream, const Operands& operands) const override {
-    if (!isAligned(operands)) return plain_->run(stream, operands);
+    if (!isAligned(operands)) return direct_->run(stream, operands);
     switch (problem_.operation) {
       case ConvolutionOperation::Forward: {
         const std::byte* const source = source_.load(stream, operands.source, operands.scratch);
@@ -225,8 +226,8 @@ class CudnnPlan final : public Plan {
   const std::byte* loadWeights(mtl::Stream& stream, const Operands& operands) const {
     if (weights_.areGiven(problem_)) return operands.parameters[0];
     std::byte* const packed = operands.scratch + packedWeights_;
-    cuda::packWeights(stream, problem_, weights_, reinterpret_cast<const float*>(operands.parameters[0]),
-                      packed);
+    cuda::fillUpWeights(stream, problem_, weights_, reinterpret_cast<const float*>(operands.parameters[0]),
+                        packed);
     return packed;
   }
 
@@ -237,8 +238,8 @@ class CudnnPlan final : public Plan {
     std::byte* const gradients = direct ? operands.parameters[2] : operands.scratch + packedWeights_;
     execute(stream, operands, source, gradients, gradient);
     if (!direct)
-      cuda::unpackWeightGradients(stream, problem_, weights_, gradients,
-                                  reinterpret_cast<float*>(operands.parameters[2]), operands.accumulate);
+      cuda::restoreWeightGradients(stream, problem_, weights_, gradients,
+                                   reinterpret_cast<float*>(operands.parameters[2]), operands.accumulate);
     if (problem_.hasBias)
       biases_.run(stream, operands.gradient, reinterpret_cast<float*>(operands.parameters[3]),
                   operands.accumulate, operands.scratch);
@@ -249,19 +250,19 @@ class CudnnPlan final : public Plan {
     const Cudnn& cudnn = Cudnn::library();
     const std::array<const void*, 3> addresses{large, weights, small};
     const void* const workspace = workspace_.address(operands.scratch);
-    CudnnDescriptor pack(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
-    pack.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, cuda::kCudnnIds);
-    pack.set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, 3, addresses.data());
-    pack.set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &workspace);
-    pack.finalize();
-    cudnn.check(cudnn.execute(mtl::cuda::asCuda(stream).cudnn().get(), found_.plan.get(), pack.get()),
+    CudnnDescriptor variant(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
+    variant.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, cuda::kCudnnIds);
+    variant.set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, 3, addresses.data());
+    variant.set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &workspace);
+    variant.finalize();
+    cudnn.check(cudnn.execute(mtl::cuda::asCuda(stream).cudnn().get(), found_.plan.get(), variant.get()),
                 "cudnnBackendExecute");
   }
 
   ConvolutionProblem problem_;
   DenseWeights weights_;
   Found found_;
-  std::shared_ptr<const Plan> plain_;  ///< for addresses that libraries do not take
+  std::shared_ptr<const Plan> direct_;  ///< for addresses that libraries do not take
   ScratchLayout scratch_;
   cuda::StagedInput source_;
   cuda::StagedInput gradient_;
@@ -287,10 +288,10 @@ std::vector<CudnnAttempt> attemptsFor(const ConvolutionProblem& problem) {
   // cuDNN's result has the format of what it reads. Bytes as float16 keep the eleven bits that TF32 would.
   const auto isHalf = [](const TensorShape& shape) { return shape.format == Format::Float16; };
   const bool fromBytes = problem.source.format == Format::Unorm8 && isHalf(problem.destination);
-  const bool halves =
+  const bool areFloat16 =
       problem.allowReducedPrecision && (isHalf(problem.source) || isHalf(problem.gradient) || fromBytes);
   std::vector<Format> formats{Format::Float32};
-  if (halves) formats.insert(formats.begin(), Format::Float16);
+  if (areFloat16) formats.insert(formats.begin(), Format::Float16);
 
   std::vector<CudnnAttempt> attempts;
   for (const Format format : formats)
@@ -358,7 +359,7 @@ class CudnnCandidates final : public cuda::CudaCandidates {
             const bool isGeneral = found.isGeneral;
             return visit(
                 number,
-                std::make_shared<const CudnnPlan>(problem(), attempt, arrays, std::move(found), plain()),
+                std::make_shared<const CudnnPlan>(problem(), attempt, arrays, std::move(found), direct()),
                 isGeneral);
           } catch (const CudnnError& error) {
             why_ = error.what();

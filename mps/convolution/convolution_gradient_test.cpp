@@ -13,7 +13,7 @@
 #include "mps/core/test_images.hpp"
 #include "mtl/memory.hpp"
 
-/// States, options and weights of the convolution's gradient: spec/02 sections 2.7 and 2.8.
+/// States, options and weights of the convolution's gradient.
 namespace mps::convolution_gradient_test {
 namespace {
 
@@ -127,7 +127,7 @@ TEST_F(ConvolutionGradient, GradientWithWeightsAndBiasLeavesTheDestinationAlone)
   buffer = commands();
   const auto returned = gradient_->encode(buffer, pixel(2), in_, state);
   run(buffer);
-  EXPECT_EQ(returned->width(), 2U) << "an image is returned, its content undefined (spec/02, Q11)";
+  EXPECT_EQ(returned->width(), 2U) << "an image is returned, its content undefined";
 }
 
 TEST_F(ConvolutionGradient, OfAWholeResultTheClipRectangleCounts) {
@@ -366,7 +366,7 @@ TEST_F(ConvolutionGradient, SubBatchesGiveTheSumsOfTheWholeBatch) {
   EXPECT_EQ(gradients({1, 1, 1}), (Values{531, 642}));
 }
 
-/// Q8 of spec/02: the gradient kernel takes the forward kernel's weights at its first encode.
+/// The gradient kernel takes the forward kernel's weights at its first encode.
 TEST_F(ConvolutionGradient, WeightsComeFromTheForwardKernelOnceThenByReload) {
   const auto reload = [&](auto& kernel, const Values& weights) {
     const auto buffer = commands();
@@ -407,7 +407,7 @@ TEST_F(ConvolutionGradient, ARefusedEncodeTakesNoWeights) {
   EXPECT_EQ(backward(forward(in_)), (Values{1, 10}));
 }
 
-/// spec/02, Q39, and the checks of sizes and kinds.
+/// The checks of sizes and kinds.
 TEST_F(ConvolutionGradient, MistakesAreSentences) {
   const auto state = forward(in_);
   const auto dIn = poisoned(sizeOf(2, 1, 1));
@@ -447,7 +447,7 @@ TEST_F(ConvolutionGradient, MistakesAreSentences) {
                     {"CNNFullyConnectedGradient", "gradientState", "CNNConvolution"}));
 }
 
-/// spec/02 section 2.7.1: the buffers of a state have the size of the weights that it was made for.
+/// The buffers of a state have the size of the weights that it was made for.
 TEST_F(ConvolutionGradient, TheStateMustBeOfAConvolutionOfTheSameShape) {
   constexpr std::size_t channels = 8;
   const auto plain = [](std::size_t size, std::size_t groups) {
@@ -483,7 +483,7 @@ TEST_F(ConvolutionGradient, TheStateMustBeOfAConvolutionOfTheSameShape) {
   EXPECT_EQ(refused(depthWise, depthWise, depthWise), "");
 }
 
-/// spec/02 section 0: the other modes are the pad kernel's.
+/// The other modes are the pad kernel's.
 TEST_F(ConvolutionGradient, TakesTheEdgeModesOfTheForwardKernel) {
   const auto state = forward(in_);
   gradient_->setSecondaryEdgeMode(ImageEdgeMode::Mirror);

@@ -12,8 +12,8 @@
 namespace mps::detail {
 namespace {
 
-/// Each window reads one row of a matrix X [windows][inputs]; W [outputs][inputs] are the weights as they
-/// are:
+/// Fully connected layers: each window is an image, a row of a matrix X [windows][inputs]; W [outputs][inputs] are
+/// the weights as they are:
 ///
 ///     forward            X W^T + bias
 ///     data gradient      G W
@@ -117,18 +117,14 @@ class MatmulPlan final : public Plan {
 };
 
 Preparation prepareBatchMatmul(const ConvolutionProblem& problem) {
-  const bool wholeSource = coversSource(problem.x) && coversSource(problem.y);
-  const bool eachPixel = readsEachPixel(problem.x) && readsEachPixel(problem.y);
-  if (!wholeSource && !eachPixel)
-    return Refusal{"the windows are neither the whole source nor single pixels"};
+  if (!coversSource(problem.x) || !coversSource(problem.y))
+    return Refusal{"the window is not the whole source"};
   if (problem.groups != 1) return Refusal{"groups of channels make several products"};
   if (problem.transposed) return Refusal{"the weights of a transposed convolution have another order"};
   if (problem.sumsNothing()) return Refusal{kSumsNothing};
 
-  const std::int64_t windows = problem.images() * problem.y.destinationSize * problem.x.destinationSize;
-  const std::int64_t inputs =
-      problem.inputFeatureChannels * (wholeSource ? problem.y.kernelSize * problem.x.kernelSize : 1);
-  return prepareByOneDnn<MatmulPlan>(problem, windows, inputs);
+  const std::int64_t inputs = problem.inputFeatureChannels * problem.y.kernelSize * problem.x.kernelSize;
+  return prepareByOneDnn<MatmulPlan>(problem, problem.images(), inputs);
 }
 
 }  // namespace

@@ -71,12 +71,12 @@ class MatmulPlan final : public Plan {
  public:
   /// @param algorithm for shapeOf(problem, product)
   MatmulPlan(const ConvolutionProblem& problem, const Product& product, const MatrixProduct& algorithm,
-             std::shared_ptr<const Plan> plain)
+             std::shared_ptr<const Plan> direct)
       : problem_(problem),
         weights_{product.format, problem.outputFeatureChannels, problem.inputChannelsPerGroup()},
         addsBias_(product.hasBias),
         product_(algorithm),
-        plain_(std::move(plain)) {
+        direct_(std::move(direct)) {
     const bool isGradient = problem.operation == ConvolutionOperation::WeightsGradient;
     const auto input = [&](const TensorShape& tensor) {
       return cuda::StagedInput(tensor, DenseArray::of(tensor, product.format), ImageEdgeMode::Zero, scratch_);
@@ -94,7 +94,7 @@ class MatmulPlan final : public Plan {
   }
 
   [[nodiscard]] std::size_t scratchBytes() const override {
-    return std::max(scratch_.bytes(), plain_->scratchBytes());
+    return std::max(scratch_.bytes(), direct_->scratchBytes());
   }
   [[nodiscard]] bool canAccumulate() const override { return problem_.accumulate; }
   [[nodiscard]] std::string describe() const override {
@@ -103,7 +103,7 @@ class MatmulPlan final : public Plan {
   }
 
   void run(mtl::Stream& stream, const Operands& operands) const override {
-    if (!isAligned(operands)) return plain_->run(stream, operands);
+    if (!isAligned(operands)) return direct_->run(stream, operands);
     switch (problem_.operation) {
       case ConvolutionOperation::Forward: {
         const std::byte* const source = source_.load(stream, operands.source, operands.scratch);
@@ -143,8 +143,8 @@ class MatmulPlan final : public Plan {
   const std::byte* loadWeights(mtl::Stream& stream, const Operands& operands) const {
     if (weights_.areGiven(problem_)) return operands.parameters[0];
     std::byte* const packed = operands.scratch + packedWeights_;
-    cuda::packWeights(stream, problem_, weights_, reinterpret_cast<const float*>(operands.parameters[0]),
-                      packed);
+    cuda::fillUpWeights(stream, problem_, weights_, reinterpret_cast<const float*>(operands.parameters[0]),
+                        packed);
     return packed;
   }
 
@@ -158,7 +158,7 @@ class MatmulPlan final : public Plan {
   DenseWeights weights_;
   bool addsBias_;
   MatrixProduct product_;
-  std::shared_ptr<const Plan> plain_;  ///< for addresses that libraries do not take
+  std::shared_ptr<const Plan> direct_;  ///< for addresses that libraries do not take
   ScratchLayout scratch_;
   cuda::StagedInput source_;
   cuda::StagedInput gradient_;
@@ -172,10 +172,10 @@ class MatmulPlan final : public Plan {
 Format formatOfProduct(const ConvolutionProblem& problem) {
   const bool source = problem.source.format == Format::Float16;
   const bool gradient = problem.gradient.format == Format::Float16;
-  const bool halves = problem.operation == ConvolutionOperation::WeightsGradient
-                          ? source && gradient
-                          : problem.allowReducedPrecision && (source || gradient);
-  return halves ? Format::Float16 : Format::Float32;
+  const bool areFloat16 = problem.operation == ConvolutionOperation::WeightsGradient
+                              ? source && gradient
+                              : problem.allowReducedPrecision && (source || gradient);
+  return areFloat16 ? Format::Float16 : Format::Float32;
 }
 
 /// Sums of float16 numbers that are the whole result are rounded by cuBLASLt, and never in memory as float32.
@@ -237,7 +237,7 @@ class MatmulCandidates final : public cuda::CudaCandidates {
   }
   [[nodiscard]] std::shared_ptr<const Plan> plan(const Product& product,
                                                  const MatrixProduct& algorithm) const {
-    return std::make_shared<const MatmulPlan>(problem(), product, algorithm, plain());
+    return std::make_shared<const MatmulPlan>(problem(), product, algorithm, direct());
   }
 
   std::vector<Product> products_;

@@ -7,7 +7,7 @@
 #include "mps/core/convolution_data_source.hpp"
 #include "mps/core/node.hpp"
 
-/// Graph nodes of the convolution family (spec/04 sections 7.1 and 8.1).
+/// Graph nodes of the convolution family.
 namespace mps {
 
 /// Stands for a CNNConvolutionGradientState.

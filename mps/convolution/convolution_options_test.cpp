@@ -12,7 +12,7 @@
 #include "mps/core/call.hpp"
 #include "mps/core/test_images.hpp"
 
-/// What may change how a convolution is computed, and what its weights look like: spec/02 sections 2.1, 2.5.
+/// What may change how a convolution is computed, and what its weights look like, 2.5.
 namespace mps::convolution_options_test {
 namespace {
 

@@ -29,7 +29,7 @@ void checkAll(const ConvolutionProblem& problem, Tier tier, bool accumulate, std
     int accepted = 0;
     for (const auto& implementation : convolutionBackEnds.of(*place.device)) {
       SCOPED_TRACE(place.device->name() + " " + std::string(implementation.name));
-      if (!place.isCpu() && !place.isAligned && implementation.name != "plain") continue;
+      if (!place.isCpu() && !place.isAligned && implementation.name != "direct") continue;
       const auto plan = planOf(implementation, problem, place);
       if (!plan) continue;
       ++accepted;
@@ -267,7 +267,7 @@ TEST(ConvolutionPlan, ImagesWithoutPixelsGiveSumsOfNothing) {
           for (const auto& implementation : convolutionBackEnds.of(*place.device)) {
             SCOPED_TRACE(problem.describe() + " " + std::string(implementation.name));
             const auto plan = planOf(implementation, problem, place);
-            EXPECT_EQ(plan != nullptr, implementation.name == "plain");
+            EXPECT_EQ(plan != nullptr, implementation.name == "direct");
             if (!plan) continue;
             Setting setting(problem, Tier::Exact, ++seed, place);
             for (const bool accumulate : {false, true})
@@ -349,7 +349,7 @@ TEST(ConvolutionPlan, LibrariesRefuseWithoutAGpu) {
       const Preparation preparation = implementation.prepare(
           caseNamed(name).problem(ConvolutionOperation::Forward, Format::Float32, Format::Float32));
       const auto* const refusal = std::get_if<Refusal>(&preparation);
-      EXPECT_EQ(refusal == nullptr, implementation.name == "plain");
+      EXPECT_EQ(refusal == nullptr, implementation.name == "direct");
       EXPECT_TRUE(refusal == nullptr || !refusal->reason.empty());
     }
 }
@@ -363,9 +363,9 @@ TEST(ConvolutionPlan, OneDnnTakesEveryCase) {
       const ChosenPlan chosen = preparePlan(convolutionImplementationsCpu(), problem);
       // The weight gradients of so large a window of so few channels have only reference code.
       if (convolution.name == "Over256Taps" && operation == ConvolutionOperation::WeightsGradient) continue;
-      EXPECT_NE(chosen.implementation, "plain") << problem.describe();
+      EXPECT_NE(chosen.implementation, "direct") << problem.describe();
       EXPECT_FALSE(chosen.plan->describe().empty());
-      const bool isMatrix = convolution.name.starts_with("FullyConnected") || convolution.name == "Pointwise";
+      const bool isMatrix = convolution.name.starts_with("FullyConnected");
       EXPECT_TRUE(!isMatrix || chosen.implementation == "matmul") << problem.describe();
     }
 }
@@ -400,13 +400,13 @@ TEST(ConvolutionPlan, StridedPointwiseWeightsGradientsOfFewChannelsTakeAnotherKe
 }
 #endif
 
-TEST(ConvolutionPlan, PlainTakesEveryCase) {
-  const ForceImplementation force("plain");
+TEST(ConvolutionPlan, DirectTakesEveryCase) {
+  const ForceImplementation force("direct");
   for (const ConvolutionCase& convolution : convolutionCases())
     for (const ConvolutionOperation operation : kOperations) {
       const ConvolutionProblem problem = convolution.problem(operation, Format::Float16, Format::Float32);
       for (const Place& place : places())
-        EXPECT_EQ(preparePlan(convolutionBackEnds.of(*place.device), problem).implementation, "plain");
+        EXPECT_EQ(preparePlan(convolutionBackEnds.of(*place.device), problem).implementation, "direct");
     }
 }
 

@@ -21,7 +21,7 @@ enum class ConvolutionOperation : std::uint8_t { Forward, DataGradient, WeightsG
 const char* name(ConvolutionOperation operation);
 
 /// All numbers of one call of a convolution, a fully connected layer, a transposed convolution, or one of
-/// their gradients (spec/02 sections 2.6 to 2.13).
+/// their gradients.
 ///
 ///     pre[n][y][x][k]   = bias[k] + sum over q, p, c   W[k][q][p][c] * source[n][v][u][group(k) * Cg + c]
 ///     destination       = neuron(pre)                                                       Forward
@@ -103,7 +103,7 @@ struct ConvolutionProblem {
     return operation == ConvolutionOperation::Forward ? source.images : gradient.images;
   }
   /// Whether there is nothing to sum: no images, or images without pixels, as behind an empty forward clip rectangle.
-  /// Zeros, with bias and neuron, are the result; the plain implementations alone take that.
+  /// Zeros, with bias and neuron, are the result; the "direct" entries alone take that.
   [[nodiscard]] bool sumsNothing() const {
     return images() == 0 || x.sourceSize == 0 || y.sourceSize == 0 || x.destinationSize == 0 ||
            y.destinationSize == 0;
@@ -113,11 +113,12 @@ struct ConvolutionProblem {
 /// Why implementations refuse a problem that sumsNothing().
 inline constexpr const char* kSumsNothing = "there are no pixels";
 
-/// The CPU's implementations: "matmul" (oneDNN's matrix product, where the geometry is one), "depthwise" (ours,
-/// one result per channel, edge mode Zero), "onednn" (its convolution), "plain" (ours, takes everything).
+/// The CPU's implementations: "matmul" (oneDNN's matrix product, for fully connected layers), "depthwise" (ours, weight
+/// gradients with one result per channel, edge mode Zero), "onednn" (its convolution), "direct" (ours, takes
+/// everything).
 std::span<const Implementation<ConvolutionProblem>> convolutionImplementationsCpu();
-/// NVIDIA GPUs': "matmul" (cuBLASLt's matrix product, where the geometry is one), "few channels" (ours, for first
-/// layers), "tensor cores" (ours, some weights gradients in TF32), "cudnn" (its convolution), "plain" (ours, takes everything).
+/// NVIDIA GPUs': "matmul" (cuBLASLt's matrix product, where the geometry is one), "direct tiled" (ours, for first
+/// layers), "cudnn" (its convolution), "direct" (ours, takes everything).
 std::span<const Implementation<ConvolutionProblem>> convolutionImplementationsCuda();
 inline constexpr BackEnds<ConvolutionProblem> convolutionBackEnds{
     convolutionImplementationsCpu, UNMETAL_CUDA_LIST(convolutionImplementationsCuda)};

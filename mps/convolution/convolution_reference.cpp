@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::int64_t kNeuronRoundings = 4;
 
-/// Source coordinate that tap p of window x reads in an ordinary convolution (spec/02 section 1.1).
+/// Source coordinate that tap p of window x reads in an ordinary convolution.
 std::int64_t coordinate(const WindowAxis& axis, std::int64_t x, std::int64_t p) {
   const std::int64_t dilatedKernel = (axis.kernelSize - 1) * axis.dilation + 1;
   return axis.offset + axis.stride * x - dilatedKernel / 2 + axis.dilation * p;
@@ -24,7 +24,7 @@ std::int64_t pixelAt(std::int64_t i, std::int64_t size, ImageEdgeMode edgeMode) 
 }
 
 /// Pixel of the transposed convolution's result that tap p adds the pixel x of its source to, outside:
-/// anything (spec/02 section 2.13). T is taken back from the partner's offset.
+/// anything. T is taken back from the partner's offset.
 std::int64_t resultCoordinate(const WindowAxis& axis, std::int64_t x, std::int64_t p) {
   const std::int64_t dilatedKernel = (axis.kernelSize - 1) * axis.dilation + 1;
   const std::int64_t t = (dilatedKernel % 2 == 0 ? 1 : 0) - axis.offset;

@@ -5,7 +5,7 @@
 #include "mps/convolution/convolution_problem.hpp"
 #include "mps/core/reference_tensor.hpp"
 
-/// Convolution in float64, straight from spec/02 sections 2.6 to 2.13; ordinary and transposed. Arrays of
+/// Convolution in float64; ordinary and transposed. Arrays of
 /// weights and biases are as ConvolutionProblem says, an empty `bias` stands for zeros. The problem's
 /// `accumulate`, formats and strides play no part, but for the rounding of a normalised source to float32.
 namespace mps::detail {
@@ -20,7 +20,7 @@ ReferenceTensor convolutionDataGradientReference(const ConvolutionProblem& probl
                                                  std::span<const double> weights,
                                                  std::span<const double> bias);
 
-/// The result of a convolution spread over height x width pixels (spec/02 section 2.3).
+/// The result of a convolution spread over height x width pixels.
 /// @param scaleFactor r: each pixel of `convolution` becomes a block of r x r
 ReferenceTensor subPixelReference(const ReferenceTensor& convolution, std::int64_t scaleFactor,
                                   std::int64_t height, std::int64_t width);

@@ -10,6 +10,7 @@
 
 #include "mps/convolution/convolution_staging.hpp"
 #include "mps/convolution/convolution_windows.hpp"
+#include "mps/core/array_sum.hpp"
 #include "mps/core/neuron_span.hpp"
 #include "mps/core/vector_io-inl.hpp"
 #include "mps/core/vector_runs-inl.hpp"
@@ -61,24 +62,6 @@ void storeRow(const TensorShape& tensor, const float* from, std::byte* row) {
   });
 }
 
-void addRun(const float* HWY_RESTRICT from, float* HWY_RESTRICT to, std::size_t count) {
-  const hn::ScalableTag<float> d;
-  forVectors(d, count, [&](std::size_t i, auto lanes) {
-    lanes.store(d, hn::Add(lanes.load(d, to + i), lanes.load(d, from + i)), to + i);
-  });
-}
-
-/// Adds a dense row to a float32 tensor's row.
-void addRow(const TensorShape& tensor, const float* from, float* to) {
-  if (tensor.pixelStride == tensor.channels) {
-    addRun(from, to, static_cast<std::size_t>(tensor.width * tensor.channels));
-    return;
-  }
-  for (std::int64_t x = 0; x < tensor.width; ++x)
-    addRun(from + x * tensor.channels, to + x * tensor.pixelStride,
-           static_cast<std::size_t>(tensor.channels));
-}
-
 }  // namespace
 }  // namespace mps::detail::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -91,8 +74,6 @@ namespace {
 HWY_EXPORT(loadRow);
 HWY_EXPORT(loadWholeRow);
 HWY_EXPORT(storeRow);
-HWY_EXPORT(addRun);
-HWY_EXPORT(addRow);
 
 /// Elements below which another thread does not pay.
 constexpr std::int64_t kElementsPerRange = 16 * 1024;
@@ -112,8 +93,14 @@ Byte* rowAddress(const TensorShape& tensor, Byte* memory, std::int64_t image, st
 }
 
 void addBias(const float* bias, std::int64_t channels, float* values, std::int64_t pixels) {
-  for (std::int64_t i = 0; i < pixels; ++i)
-    HWY_DYNAMIC_DISPATCH(addRun)(bias, values + i * channels, static_cast<std::size_t>(channels));
+  for (std::int64_t i = 0; i < pixels; ++i) addArray(bias, channels, values + i * channels);
+}
+
+/// Adds a dense row to a float32 tensor's row.
+void addRow(const TensorShape& tensor, const float* from, float* to) {
+  if (tensor.pixelStride == tensor.channels) return addArray(from, tensor.width * tensor.channels, to);
+  for (std::int64_t x = 0; x < tensor.width; ++x)
+    addArray(from + x * tensor.channels, tensor.channels, to + x * tensor.pixelStride);
 }
 
 void applyNeuron(const TensorShape& tensor, const NNNeuronDescriptor& neuron, float* row) {
@@ -133,7 +120,7 @@ void storeImageRow(const TensorShape& tensor, const NNNeuronDescriptor& neuron, 
   applyNeuron(tensor, neuron, row);
   std::byte* to = rowAddress(tensor, memory, image, y);
   if (accumulate)
-    HWY_DYNAMIC_DISPATCH(addRow)(tensor, row, reinterpret_cast<float*>(to));
+    addRow(tensor, row, reinterpret_cast<float*>(to));
   else
     HWY_DYNAMIC_DISPATCH(storeRow)(tensor, row, to);
 }
@@ -247,9 +234,7 @@ void StagedOutput::fold(mtl::cpu::Stream& stream, const float* from, float* to) 
                            const AxisMap::Range columns = columns_.copiesOf(x);
                            for (std::int64_t row = rows.begin; row < rows.end; ++row)
                              for (std::int64_t column = columns.begin; column < columns.end; ++column)
-                               HWY_DYNAMIC_DISPATCH(addRun)
-                           (image + row * foldedRow + column * channels, pixel,
-                            static_cast<std::size_t>(channels));
+                               addArray(image + row * foldedRow + column * channels, channels, pixel);
                          }
                        }
                      });
@@ -286,18 +271,8 @@ void sumPixels(mtl::cpu::Stream& stream, const float* values, std::int64_t pixel
       const std::int64_t first = block * kBlock;
       const std::int64_t count = std::min(kBlock, channels - first);
       if (!accumulate) std::fill_n(sums + first, count, 0.0F);
-      for (std::int64_t i = 0; i < pixels; ++i) HWY_DYNAMIC_DISPATCH(addRun)
-      (values + i * channels + first, sums + first, static_cast<std::size_t>(count));
+      for (std::int64_t i = 0; i < pixels; ++i) addArray(values + i * channels + first, count, sums + first);
     }
-  });
-}
-
-void storeOrAdd(mtl::cpu::Stream& stream, const float* from, std::int64_t count, float* to, bool accumulate) {
-  stream.parallelFor(count, kElementsPerRange, [&](std::int64_t begin, std::int64_t end) {
-    if (accumulate)
-      HWY_DYNAMIC_DISPATCH(addRun)(from + begin, to + begin, static_cast<std::size_t>(end - begin));
-    else
-      std::copy(from + begin, from + end, to + begin);
   });
 }
 

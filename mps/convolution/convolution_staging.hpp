@@ -50,7 +50,7 @@ class AxisMap {
   bool identity_ = false;
 };
 
-/// Row y of an image, as float32 pixels without gaps.
+/// Row y of an image, as dense float32 pixels.
 void loadImageRow(const TensorShape& tensor, const std::byte* memory, std::int64_t image, std::int64_t y,
                   float* to);
 /// The inverse, with the last steps of a result: the neuron, computed in `row`, the sum with what the tensor
@@ -108,9 +108,6 @@ class StagedOutput {
 /// is fixed.
 void sumPixels(mtl::cpu::Stream& stream, const float* values, std::int64_t pixels, std::int64_t channels,
                float* sums, bool accumulate);
-
-/// to[i] = from[i], or to[i] += from[i].
-void storeOrAdd(mtl::cpu::Stream& stream, const float* from, std::int64_t count, float* to, bool accumulate);
 
 /// Weights of a transposed convolution -> those of its partner (ConvolutionProblem): rotated by 180 degrees,
 /// input and output exchanged.

@@ -12,11 +12,11 @@ namespace {
 
 /// Adjacent elements that a thread of the fast kernels takes at once.
 constexpr int kQuad = 4;
-/// Packs that a thread loads before it stores the first one.
-constexpr int kPacks = 4;
+/// Vectors that a thread loads before it stores the first one.
+constexpr int kVectors = 4;
 
 template <int lanes>
-struct Pack {
+struct Vector {
   float values[lanes];
 };
 
@@ -24,8 +24,8 @@ struct Pack {
 template <class T>
 struct Elements {
   template <int lanes>
-  __device__ static Pack<lanes> loadPack(const std::byte* memory, std::int64_t offset,
-                                         ImageFeatureChannelFormat /*format*/) {
+  __device__ static Vector<lanes> loadVector(const std::byte* memory, std::int64_t offset,
+                                             ImageFeatureChannelFormat /*format*/) {
     const T* const from = reinterpret_cast<const T*>(memory) + offset;
     if constexpr (lanes == 1) {
       return {{load(from)}};
@@ -40,10 +40,10 @@ struct Elements {
     }
   }
   template <int lanes>
-  __device__ static void storePack(const Pack<lanes>& pack, std::byte* memory, std::int64_t offset,
-                                   ImageFeatureChannelFormat /*format*/) {
+  __device__ static void storeVector(const Vector<lanes>& vector, std::byte* memory, std::int64_t offset,
+                                     ImageFeatureChannelFormat /*format*/) {
     T* const to = reinterpret_cast<T*>(memory) + offset;
-    const auto& v = pack.values;
+    const auto& v = vector.values;
     if constexpr (lanes == 1)
       store(v[0], to);
     else if constexpr (sizeof(T) == sizeof(float))
@@ -55,14 +55,14 @@ struct Elements {
 template <>
 struct Elements<void> {
   template <int lanes>
-  __device__ static Pack<1> loadPack(const std::byte* memory, std::int64_t offset,
-                                     ImageFeatureChannelFormat format) {
+  __device__ static Vector<1> loadVector(const std::byte* memory, std::int64_t offset,
+                                         ImageFeatureChannelFormat format) {
     return {{loadAs(format, memory, offset)}};
   }
   template <int lanes>
-  __device__ static void storePack(const Pack<1>& pack, std::byte* memory, std::int64_t offset,
-                                   ImageFeatureChannelFormat format) {
-    storeAs(pack.values[0], format, memory, offset);
+  __device__ static void storeVector(const Vector<1>& vector, std::byte* memory, std::int64_t offset,
+                                     ImageFeatureChannelFormat format) {
+    storeAs(vector.values[0], format, memory, offset);
   }
 };
 
@@ -102,19 +102,19 @@ struct CopyArguments {
 
 template <class From, class To, int lanes>
 __global__ void copyPlaces(CopyArguments a) {
-  Pack<lanes> packs[kPacks];
-  a.grid.template forEachBatch<kPacks, lanes>(
+  Vector<lanes> vectors[kVectors];
+  a.grid.template forEachBatch<kVectors, lanes>(
       [&](int i, const ElementPlace& place) {
         ElementPlace from;
         if (a.map.find(place, from))
-          packs[i] = Elements<From>::template loadPack<lanes>(a.source.memory, a.source.offset(from),
-                                                              a.source.format);
+          vectors[i] = Elements<From>::template loadVector<lanes>(a.source.memory, a.source.offset(from),
+                                                                  a.source.format);
         else
-          packs[i] = {};
+          vectors[i] = {};
       },
       [&](int i, const ElementPlace& place) {
-        Elements<To>::template storePack<lanes>(packs[i], a.destination.memory, a.destination.offset(place),
-                                                a.destination.format);
+        Elements<To>::template storeVector<lanes>(vectors[i], a.destination.memory,
+                                                  a.destination.offset(place), a.destination.format);
       });
 }
 
@@ -124,8 +124,8 @@ constexpr int kWide = kLanes<Float16>;
 /// copyPlaces for arrays of kWide channels, of tensors that have fewer.
 template <class From>
 __global__ void fillUpPixels(CopyArguments a) {
-  Lanes<Float16> pixels[kPacks];
-  a.grid.template forEachBatch<kPacks, kWide>(
+  Lanes<Float16> pixels[kVectors];
+  a.grid.template forEachBatch<kVectors, kWide>(
       [&](int i, const ElementPlace& place) {
         pixels[i] = {};
         ElementPlace from;
@@ -157,31 +157,31 @@ constexpr auto kAnyNeuron = CNNNeuronType::Count;
 template <class From, class To, int lanes, CNNNeuronType constantNeuron>
 __global__ void finishElements(FinishArguments a) {
   const CNNNeuronType neuron = constantNeuron == kAnyNeuron ? a.neuron.type : constantNeuron;
-  Pack<lanes> packs[kPacks];
-  a.grid.template forEachBatch<kPacks, lanes>(
+  Vector<lanes> vectors[kVectors];
+  a.grid.template forEachBatch<kVectors, lanes>(
       [&](int i, const ElementPlace& place) {
         ElementPlace from;
         if (a.map.find(place, from))
-          packs[i] = Elements<From>::template loadPack<lanes>(a.values.memory, a.values.offset(from),
-                                                              a.values.format);
+          vectors[i] = Elements<From>::template loadVector<lanes>(a.values.memory, a.values.offset(from),
+                                                                  a.values.format);
         else
-          packs[i] = {};
+          vectors[i] = {};
       },
       [&](int i, const ElementPlace& place) {
         const std::int64_t to = a.destination.offset(place);
         for (int lane = 0; lane < lanes; ++lane) {
           const std::int32_t channel = place.channel + lane;
-          float& value = packs[i].values[lane];
+          float& value = vectors[i].values[lane];
           if (a.bias != nullptr) value += __ldg(a.bias + channel);
           const float slope = neuron == CNNNeuronType::PReLU ? __ldg(a.slopes + channel) : 0.0F;
           value = neuronValue(neuron, a.neuron, slope, value);
         }
         if (a.accumulate) {
-          const Pack<lanes> old =
-              Elements<To>::template loadPack<lanes>(a.destination.memory, to, a.destination.format);
-          for (int lane = 0; lane < lanes; ++lane) packs[i].values[lane] += old.values[lane];
+          const Vector<lanes> old =
+              Elements<To>::template loadVector<lanes>(a.destination.memory, to, a.destination.format);
+          for (int lane = 0; lane < lanes; ++lane) vectors[i].values[lane] += old.values[lane];
         }
-        Elements<To>::template storePack<lanes>(packs[i], a.destination.memory, to, a.destination.format);
+        Elements<To>::template storeVector<lanes>(vectors[i], a.destination.memory, to, a.destination.format);
       });
 }
 
@@ -207,13 +207,13 @@ PlaceMap mapInto(const TensorShape& read, std::int64_t originY, std::int64_t ori
 
 template <class From, class To, int lanes>
 void launchCopy(mtl::Stream& stream, CopyArguments& arguments, const TensorShape& to) {
-  arguments.grid = ElementGrid(to, lanes, kPacks);
+  arguments.grid = ElementGrid(to, lanes, kVectors);
   mtl::cuda::launch(stream, copyPlaces<From, To, lanes>, arguments.grid.grid(), arguments.grid.block(), 0,
                     arguments);
 }
 
 void launchFillUp(mtl::Stream& stream, CopyArguments& arguments, const TensorShape& to) {
-  arguments.grid = ElementGrid(to, kWide, kPacks);
+  arguments.grid = ElementGrid(to, kWide, kVectors);
   withElementType(arguments.source.format, [&](auto element) {
     mtl::cuda::launch(stream, fillUpPixels<decltype(element)>, arguments.grid.grid(), arguments.grid.block(),
                       0, arguments);
@@ -222,7 +222,7 @@ void launchFillUp(mtl::Stream& stream, CopyArguments& arguments, const TensorSha
 
 template <class From, class To, int lanes>
 void launchFinish(mtl::Stream& stream, FinishArguments& arguments, const TensorShape& to) {
-  arguments.grid = ElementGrid(to, lanes, kPacks);
+  arguments.grid = ElementGrid(to, lanes, kVectors);
   const auto start = [&](void (*kernel)(FinishArguments)) {
     mtl::cuda::launch(stream, kernel, arguments.grid.grid(), arguments.grid.block(), 0, arguments);
   };
@@ -362,7 +362,7 @@ struct SumArguments {
   }
 };
 
-/// Slice blockIdx.y of the pixels. Threads of a row of the block take adjacent packs of channels, rows of the
+/// Slice blockIdx.y of the pixels. Threads of a row of the block take adjacent vectors of channels, rows of the
 /// block take turns with the pixels.
 template <class T, int lanes>
 __global__ void sumPixelSlices(SumArguments a) {
@@ -375,19 +375,19 @@ __global__ void sumPixelSlices(SumArguments a) {
   if (channel < a.shape.channels) {
     std::int64_t pixel = static_cast<std::int64_t>(blockIdx.y) * blockDim.y + threadIdx.y;
     for (; pixel + (kUnrolled - 1) * step < pixels; pixel += kUnrolled * step) {
-      Pack<lanes> packs[kUnrolled];
+      Vector<lanes> vectors[kUnrolled];
 #pragma unroll
       for (int i = 0; i < kUnrolled; ++i)
-        packs[i] = Elements<T>::template loadPack<lanes>(a.memory, a.offset(pixel + i * step) + channel,
-                                                         a.shape.format);
+        vectors[i] = Elements<T>::template loadVector<lanes>(a.memory, a.offset(pixel + i * step) + channel,
+                                                             a.shape.format);
 #pragma unroll
       for (int i = 0; i < kUnrolled; ++i)
-        for (int lane = 0; lane < lanes; ++lane) sums[lane] += packs[i].values[lane];
+        for (int lane = 0; lane < lanes; ++lane) sums[lane] += vectors[i].values[lane];
     }
     for (; pixel < pixels; pixel += step) {
-      const Pack<lanes> pack =
-          Elements<T>::template loadPack<lanes>(a.memory, a.offset(pixel) + channel, a.shape.format);
-      for (int lane = 0; lane < lanes; ++lane) sums[lane] += pack.values[lane];
+      const Vector<lanes> vector =
+          Elements<T>::template loadVector<lanes>(a.memory, a.offset(pixel) + channel, a.shape.format);
+      for (int lane = 0; lane < lanes; ++lane) sums[lane] += vector.values[lane];
     }
   }
   const unsigned thread = threadIdx.y * blockDim.x + threadIdx.x;
@@ -410,11 +410,11 @@ unsigned threadsAcross(std::int64_t channels) {
 
 template <class T, int lanes>
 void launchSums(mtl::Stream& stream, const SumArguments& arguments, std::int64_t slices) {
-  const std::int64_t packs = arguments.shape.channels / lanes;
-  const unsigned across = threadsAcross(packs);
+  const std::int64_t vectors = arguments.shape.channels / lanes;
+  const unsigned across = threadsAcross(vectors);
   const dim3 block(across, mtl::cuda::kBlockThreads / across);
   mtl::cuda::launch(stream, sumPixelSlices<T, lanes>,
-                    dim3(mtl::cuda::blocksFor(packs, across), static_cast<unsigned>(slices)), block,
+                    dim3(mtl::cuda::blocksFor(vectors, across), static_cast<unsigned>(slices)), block,
                     mtl::cuda::kBlockThreads * lanes * sizeof(float), arguments);
 }
 
@@ -460,25 +460,25 @@ std::size_t DenseWeights::bytes(const ConvolutionProblem& problem) const {
 
 namespace {
 
-/// Weights of `inputs` channels each among weights of `packedInputs` channels each.
+/// Weights of `inputs` channels each among weights of `filledInputs` channels each.
 struct WeightMap {
-  std::int64_t count;  ///< of the packed ones
+  std::int64_t count;  ///< of the filled ones
   std::int64_t givenCount;
   std::int64_t inputs;
-  std::int64_t packedInputs;
+  std::int64_t filledInputs;
 
-  /// Number of the weight that a packed one is, or -1 for a zero.
-  __device__ std::int64_t given(std::int64_t packed) const {
+  /// Number of the weight that a filled one is, or -1 for a zero.
+  __device__ std::int64_t given(std::int64_t filled) const {
     // Without channels that were filled up the divisions would take most of the time.
-    if (inputs == packedInputs) return packed < givenCount ? packed : -1;
-    const std::int64_t c = packed % packedInputs;
-    const std::int64_t i = packed / packedInputs * inputs + c;
+    if (inputs == filledInputs) return filled < givenCount ? filled : -1;
+    const std::int64_t c = filled % filledInputs;
+    const std::int64_t i = filled / filledInputs * inputs + c;
     return c < inputs && i < givenCount ? i : -1;
   }
 };
 
 template <class T>
-__global__ void packElements(WeightMap map, const float* from, T* to) {
+__global__ void fillUpElements(WeightMap map, const float* from, T* to) {
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
   for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < map.count;
        i += step) {
@@ -488,7 +488,7 @@ __global__ void packElements(WeightMap map, const float* from, T* to) {
 }
 
 template <class T>
-__global__ void unpackElements(WeightMap map, const T* from, float* to, bool accumulate) {
+__global__ void restoreWeights(WeightMap map, const T* from, float* to, bool accumulate) {
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
   for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < map.count;
        i += step) {
@@ -508,27 +508,27 @@ dim3 gridOver(std::int64_t count) {
 
 }  // namespace
 
-void packWeights(mtl::Stream& stream, const ConvolutionProblem& problem, const DenseWeights& weights,
-                 const float* from, std::byte* to) {
+void fillUpWeights(mtl::Stream& stream, const ConvolutionProblem& problem, const DenseWeights& weights,
+                   const float* from, std::byte* to) {
   const WeightMap map = mapOf(problem, weights);
   const dim3 block(mtl::cuda::kBlockThreads);
   if (weights.format == ImageFeatureChannelFormat::Float16)
-    mtl::cuda::launch(stream, packElements<Float16>, gridOver(map.count), block, 0, map, from,
+    mtl::cuda::launch(stream, fillUpElements<Float16>, gridOver(map.count), block, 0, map, from,
                       reinterpret_cast<Float16*>(to));
   else
-    mtl::cuda::launch(stream, packElements<float>, gridOver(map.count), block, 0, map, from,
+    mtl::cuda::launch(stream, fillUpElements<float>, gridOver(map.count), block, 0, map, from,
                       reinterpret_cast<float*>(to));
 }
 
-void unpackWeightGradients(mtl::Stream& stream, const ConvolutionProblem& problem,
-                           const DenseWeights& weights, const std::byte* from, float* to, bool accumulate) {
+void restoreWeightGradients(mtl::Stream& stream, const ConvolutionProblem& problem,
+                            const DenseWeights& weights, const std::byte* from, float* to, bool accumulate) {
   const WeightMap map = mapOf(problem, weights);
   const dim3 block(mtl::cuda::kBlockThreads);
   if (weights.format == ImageFeatureChannelFormat::Float16)
-    mtl::cuda::launch(stream, unpackElements<Float16>, gridOver(map.count), block, 0, map,
+    mtl::cuda::launch(stream, restoreWeights<Float16>, gridOver(map.count), block, 0, map,
                       reinterpret_cast<const Float16*>(from), to, accumulate);
   else
-    mtl::cuda::launch(stream, unpackElements<float>, gridOver(map.count), block, 0, map,
+    mtl::cuda::launch(stream, restoreWeights<float>, gridOver(map.count), block, 0, map,
                       reinterpret_cast<const float*>(from), to, accumulate);
 }
 

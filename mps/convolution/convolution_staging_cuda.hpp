@@ -17,7 +17,7 @@ struct DenseArray {
   std::int64_t originY = 0;
   std::int64_t originX = 0;
 
-  /// A tensor's pixels and channels, without gaps.
+  /// A tensor's pixels and channels, dense.
   static DenseArray of(const TensorShape& tensor, ImageFeatureChannelFormat format);
   /// Whether the tensor's memory is such an array.
   [[nodiscard]] bool isTensor(const TensorShape& tensor) const;
@@ -124,10 +124,10 @@ struct DenseWeights {
   [[nodiscard]] std::size_t bytes(const ConvolutionProblem& problem) const;
 };
 /// The parameters -> such an array, zeros beyond them.
-void packWeights(mtl::Stream& stream, const ConvolutionProblem& problem, const DenseWeights& weights,
-                 const float* from, std::byte* to);
+void fillUpWeights(mtl::Stream& stream, const ConvolutionProblem& problem, const DenseWeights& weights,
+                   const float* from, std::byte* to);
 /// Gradients of such weights -> those of the parameters, added when accumulating.
-void unpackWeightGradients(mtl::Stream& stream, const ConvolutionProblem& problem,
-                           const DenseWeights& weights, const std::byte* from, float* to, bool accumulate);
+void restoreWeightGradients(mtl::Stream& stream, const ConvolutionProblem& problem,
+                            const DenseWeights& weights, const std::byte* from, float* to, bool accumulate);
 
 }  // namespace mps::detail::cuda

@@ -10,7 +10,7 @@
 #include "mps/convolution/test_source.hpp"
 #include "mps/core/test_images.hpp"
 
-/// The public convolution kernels: spec/02 sections 2.6 to 2.9.
+/// The public convolution kernels.
 namespace mps::convolution_test {
 namespace {
 
@@ -63,7 +63,7 @@ class Convolution : public testing::DeviceTest {
   }
 };
 
-/// An example of spec/02 section 2.9: one row, one channel, no bias.
+/// An example: one row, one channel, no bias.
 struct Example {
   const char* name;
   std::size_t kernel, stride, dilation;
@@ -249,7 +249,7 @@ TEST_F(Convolution, Behaviour18WeightsAreOutputRowColumnInput) {
   EXPECT_EQ(resultOf(kernel, in), (Values{076543210, 7.5F}));
 }
 
-/// Output channel k reads the input channels of its own group (spec/02 section 2.6).
+/// Output channel k reads the input channels of its own group.
 TEST_F(Convolution, GroupsOfAnySize) {
   auto descriptor = CNNConvolutionDescriptor::cnnConvolutionDescriptor(1, 1, 4, 6);
   descriptor.setGroups(2);
@@ -266,7 +266,7 @@ TEST_F(Convolution, GroupsOfAnySize) {
   EXPECT_EQ(weightGradients(state), (Values{1, 2, 1, 2, 1, 2, 3, 4, 0, 0, 0, 0}));
 }
 
-/// out[c M + m] = W[c M + m] in[c] (spec/02 section 2.4).
+/// out[c M + m] = W[c M + m] in[c].
 TEST_F(Convolution, DepthWiseWithAMultiplier) {
   auto descriptor = CNNDepthWiseConvolutionDescriptor::cnnConvolutionDescriptor(2, 1, 2, 4);
   EXPECT_EQ(descriptor.channelMultiplier(), 2U);
@@ -287,7 +287,7 @@ TEST_F(Convolution, DepthWiseWithAMultiplier) {
   EXPECT_EQ(biasGradients(state), (Values{1, 0, 1, 2}));
 }
 
-/// The exact adjoint (spec/02, Q9): the clamped index is read in dW, and written in dIn.
+/// The exact adjoint: the clamped index is read in dW, and written in dIn.
 TEST_F(Convolution, GradientThroughClampedEdges) {
   const auto source = ArraySource::create(row(3), {1, 10, 100});
   const auto kernel = forward(source);
@@ -525,7 +525,7 @@ TEST_F(Convolution, DataSourcesAreCheckedLoadedAndPurged) {
                     {"CNNConvolution", "layer1", "load() failed"}));
 }
 
-/// spec/00 D7 and spec/02 section 2.8: with a given destination, what the user set counts.
+/// docs/decisions.md, D7: with a given destination, what the user set counts.
 TEST_F(Convolution, D7OffsetsThatTheUserSetAreUsed) {
   const auto source = ArraySource::create(row(3), {1, 10, 100});
   const auto in = rowImage({1, 2, 3});

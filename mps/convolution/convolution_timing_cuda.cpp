@@ -91,7 +91,7 @@ double ConvolutionTimer::milliseconds(const Plan& plan, double best) {
 
 CudaCandidates::CudaCandidates(const ConvolutionProblem& problem)
     : problem_(problem),
-      plain_(std::get<std::shared_ptr<const Plan>>(prepareConvolutionPlainCuda(problem))) {}
+      direct_(std::get<std::shared_ptr<const Plan>>(prepareConvolutionDirectCuda(problem))) {}
 
 std::string CudaCandidates::device() const {
   return mtl::cuda::device(mtl::cuda::deviceIndex(problem_.deviceName))->description();

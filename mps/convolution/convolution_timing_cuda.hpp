@@ -45,11 +45,11 @@ class CudaCandidates : public ConvolutionCandidates {
  protected:
   [[nodiscard]] const ConvolutionProblem& problem() const { return problem_; }
   /// Our own kernels, for what the library's do not take.
-  [[nodiscard]] const std::shared_ptr<const Plan>& plain() const { return plain_; }
+  [[nodiscard]] const std::shared_ptr<const Plan>& direct() const { return direct_; }
 
  private:
   const ConvolutionProblem& problem_;
-  std::shared_ptr<const Plan> plain_;
+  std::shared_ptr<const Plan> direct_;
   std::optional<ConvolutionTimer> timer_;
 };
 

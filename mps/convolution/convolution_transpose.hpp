@@ -11,7 +11,7 @@
 #include "mps/core/cnn_gradient_kernel.hpp"
 #include "mps/core/cnn_kernel.hpp"
 
-/// Transposed convolution and its gradients (MPSCNNConvolution.h; spec/02 sections 2.12 and 2.13).
+/// Transposed convolution and its gradients (MPSCNNConvolution.h).
 namespace mps {
 
 /// Convolution that enlarges (MPSCNNConvolutionTranspose): zeros are put between the pixels of the source, and that is
@@ -79,7 +79,7 @@ class CNNConvolutionTranspose : public CNNKernel, public detail::ForwardKernelWi
   using CNNKernel::encodeBatch;
   /// @name Encodes that undo a convolution
   /// The state (of a batch: the one that its images share) is that of the convolution; each encode takes one read off
-  /// it. With a given destination it gives the kernel offsets that the user has not set (spec/00 D7).
+  /// it. With a given destination it gives the kernel offsets that the user has not set (docs/decisions.md, D7).
   /// @throws Error for a state of another kind, or one that no convolution has encoded with.
   /// @{
   std::shared_ptr<Image> encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
@@ -162,8 +162,8 @@ class CNNConvolutionTranspose : public CNNKernel, public detail::ForwardKernelWi
 ///
 /// G, the source gradient, has the size of the forward result, or of its clip rectangle; what lies outside adds
 /// nothing. dIn has the size of the forward source. dW and db go to the gradient state: the first encode with a state
-/// sets them, later ones add. clipRect cuts dIn alone, and may leave nothing of it: with a state, destination pixel (x, y) is
-/// the gradient of source pixel (x, y); without one, y and x of dIn count from clipRect.origin.
+/// sets them, later ones add. clipRect cuts dIn alone, and may leave nothing of it: with a state, destination pixel
+/// (x, y) is the gradient of source pixel (x, y); without one, y and x of dIn count from clipRect.origin.
 ///
 /// Encodes with a state take T from it as kernelOffset, and where the clip rectangle of the forward pass lies as
 /// primaryOffset. A state of a kernel with a fused neuron or folded batch normalisation throws: the derivative would be

@@ -12,7 +12,7 @@
 #include "mps/convolution/test_source.hpp"
 #include "mps/core/test_images.hpp"
 
-/// The public kernels of transposed convolution: spec/02 sections 2.12 and 2.13.
+/// The public kernels of transposed convolution.
 namespace mps::convolution_transpose_test {
 namespace {
 
@@ -116,7 +116,7 @@ TEST_F(ConvolutionTranspose, ExampleT1Gradient) {
       << "two encodes add up";
   EXPECT_EQ(testing::valuesOf(stateOf(state).gradientForBiases()), (Values{12}));
   EXPECT_EQ(stateOf(state).convolutionTranspose(), kernel);
-  EXPECT_EQ(stateOf(state).convolution(), nullptr) << "spec/02, Q7";
+  EXPECT_EQ(stateOf(state).convolution(), nullptr);
   EXPECT_EQ(stateOf(state).sourceWidth(), 2U);
 }
 
@@ -154,7 +154,7 @@ TEST_F(ConvolutionTranspose, PropertiesAndDefaults) {
   EXPECT_TRUE(gradient->isStateModified());
 }
 
-/// spec/02 section 2.12: the rows of the even-kernel trap. The result is right where kernelOffset is as needed.
+/// The rows of the even-kernel trap. The result is right where kernelOffset is as needed.
 TEST_F(ConvolutionTranspose, D19SizesByPolicyAndTheInverseOfAPolicy) {
   struct Row {
     std::size_t kernel;
@@ -218,7 +218,7 @@ TEST_F(ConvolutionTranspose, AGivenDestinationTakesWhatIsNotSetFromTheState) {
   EXPECT_EQ(into(*row(2, 1, {1, 10}), undone), (Values{21, 32, 3}));
   const auto set = row(2, 1, {1, 10});
   set->setKernelOffsetX(0);
-  EXPECT_EQ(into(*set, undone), (Values{10, 21, 32})) << "spec/00 D7";
+  EXPECT_EQ(into(*set, undone), (Values{10, 21, 32})) << "docs/decisions.md, D7";
   EXPECT_FALSE(std::dynamic_pointer_cast<CNNConvolutionTransposeGradientState>(undone));
 
   const auto trained = row(2, 1, {1, 10});
@@ -336,7 +336,7 @@ TEST_F(ConvolutionTranspose, AClipRectangleCountsInTheGradient) {
   }
 }
 
-/// spec/02, Q35: W[out][kH][kW][in / groups], grouped by output channel.
+/// W[out][kH][kW][in / groups], grouped by output channel.
 TEST_F(ConvolutionTranspose, GroupsAreThoseOfTheResult) {
   auto descriptor = CNNConvolutionDescriptor::cnnConvolutionDescriptor(1, 1, 4, 2);
   descriptor.setGroups(2);
@@ -502,7 +502,7 @@ TEST_F(ConvolutionTranspose, MistakesAreSentences) {
                     {"primaryOffset", "-1"}));
 }
 
-/// spec/02 section 2.7.2, as of the state of a convolution.
+/// As of the state of a convolution.
 TEST_F(ConvolutionTranspose, TheStateMustBeOfATransposedConvolutionOfTheSameShape) {
   const auto source = [](std::size_t size, std::size_t groups) {
     auto descriptor = CNNConvolutionDescriptor::cnnConvolutionDescriptor(size, size, 8, 8);

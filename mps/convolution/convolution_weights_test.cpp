@@ -8,7 +8,7 @@
 #include "mps/core/command_buffer.hpp"
 #include "mps/core/test_images.hpp"
 
-/// Reload, export and the weights-and-biases state: spec/02 sections 2.6 and 2.7.3.
+/// Reload, export and the weights-and-biases state.
 namespace mps::convolution_weights_test {
 namespace {
 
@@ -51,7 +51,6 @@ TEST_F(ConvolutionWeights, TheDataSourceIsReadOnceAndCopied) {
   EXPECT_EQ(source_->loads, 1);
 }
 
-/// spec/02, Q3.
 TEST_F(ConvolutionWeights, TheTypeThatKernelsKeepIsAHintThatIsIgnored) {
   struct Half : ArraySource {
     using ArraySource::ArraySource;
@@ -112,7 +111,6 @@ TEST_F(ConvolutionWeights, AReloadTakesOneReadOffATemporaryState) {
   EXPECT_EQ(valuesOf(*out), Values{21});
 }
 
-/// spec/02, Q32.
 TEST_F(ConvolutionWeights, AStateWithoutBiasesSetsThemToZero) {
   const auto buffer = commands();
   kernel_->reloadWeightsAndBiases(buffer, WeightsState::create(bufferOf(device_, {4}), nullptr));
@@ -124,7 +122,7 @@ TEST_F(ConvolutionWeights, AStateWithoutBiasesSetsThemToZero) {
   EXPECT_EQ(valuesOf(exported->biases()), Values{0}) << "an export has biases always";
 }
 
-/// spec/01, section 17.1: a predicate of 0 leaves destinations as they were.
+/// A predicate of 0 leaves destinations as they were.
 TEST_F(ConvolutionWeights, AReloadThatAPredicateLeavesOutChangesNothing) {
   const auto predicate = Predicate::create(device_);
   const auto reload = [&](const std::shared_ptr<WeightsState>& state, std::uint32_t value) {

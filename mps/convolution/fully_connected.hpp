@@ -8,12 +8,12 @@
 namespace mps {
 
 /// Inner product of the whole source with each filter; result 1 x 1 x outputFeatureChannels
-/// (MPSCNNFullyConnected; spec/02 section 2.10).
+/// (MPSCNNFullyConnected).
 ///
 ///     result[k] = neuron(bias[k] + sum over q, p, c of W[k][q][p][c] * in[q][p][c])
 ///
-/// kernelWidth x kernelHeight is the size of the source; stride, dilation, groups and subPixelScaleFactor are 1; offset is
-/// ignored. The source is flattened row, column, channel: weights from libraries that flatten channel, row,
+/// kernelWidth x kernelHeight is the size of the source; stride, dilation, groups and subPixelScaleFactor are 1;
+/// offset is ignored. The source is flattened row, column, channel: weights from libraries that flatten channel, row,
 /// column are permuted.
 class CNNFullyConnected : public CNNConvolution {
  public:
@@ -40,7 +40,7 @@ class CNNFullyConnected : public CNNConvolution {
   void placeWindow(detail::ConvolutionProblem& problem) const override;
 };
 
-/// Gradients of CNNFullyConnected (MPSCNNFullyConnectedGradient; spec/02 section 2.11):
+/// Gradients of CNNFullyConnected (MPSCNNFullyConnectedGradient):
 ///
 ///     dIn[q][p][c]   = sum over k of W[k][q][p][c] E[k]
 ///     dW[k][q][p][c] = sum over images of E[k] in[q][p][c]

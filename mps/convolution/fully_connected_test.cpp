@@ -7,7 +7,6 @@
 #include "mps/convolution/test_source.hpp"
 #include "mps/core/test_images.hpp"
 
-/// spec/02 sections 2.10 and 2.11.
 namespace mps::fully_connected_test {
 namespace {
 

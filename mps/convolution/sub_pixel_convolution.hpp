@@ -9,11 +9,11 @@
 #include "mps/convolution/convolution_problem.hpp"
 #include "mps/core/tensor_copy.hpp"
 
-/// A convolution whose result is spread over more pixels (spec/02 section 2.3). The library's own.
+/// A convolution whose result is spread over more pixels. The library's own.
 namespace mps::detail {
 
-/// All numbers of one call. With r = scaleFactor and C = the destination's channels, a pixel of the convolution's result
-/// has r^2 C channels, the pixels of a block one after the other:
+/// All numbers of one call. With r = scaleFactor and C = the destination's channels, a pixel of the convolution's
+/// result has r^2 C channels, the pixels of a block one after the other:
 ///
 ///     destination[n][y][x][c] = result[n][floor(y / r)][floor(x / r)][C (r (y mod r) + x mod r) + c]
 ///

@@ -20,7 +20,7 @@ void conformSubPixelConvolution(Conform& conform);
 
 namespace mps::sub_pixel_convolution_test {
 
-/// Convolutions whose result is spread over more pixels: spec/02 section 2.3.
+/// Convolutions whose result is spread over more pixels.
 namespace {
 
 using testing::ArraySource;

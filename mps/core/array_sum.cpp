@@ -54,6 +54,10 @@ void sumArrays(const mtl::cpu::Stream& stream, const float* arrays, std::int64_t
   });
 }
 
+void addArray(const float* from, std::int64_t count, float* to) {
+  HWY_DYNAMIC_DISPATCH(sumRange)(from, 1, count, 0, count, to, true);
+}
+
 }  // namespace mps::detail
 
 #endif

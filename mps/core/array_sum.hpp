@@ -11,4 +11,7 @@ namespace mps::detail {
 void sumArrays(const mtl::cpu::Stream& stream, const float* arrays, std::int64_t count, std::int64_t elements,
                float* result, bool accumulate);
 
+/// to[i] += from[i], by one thread.
+void addArray(const float* from, std::int64_t count, float* to);
+
 }  // namespace mps::detail

@@ -11,7 +11,7 @@
 #include "mps/core/gradient_state.hpp"
 #include "mps/core/node.hpp"
 
-/// Dropout (MPSCNNDropout.h; spec/02 section 6).
+/// Dropout (MPSCNNDropout.h).
 namespace mps {
 
 /// Remembers which mask a forward encode drew (MPSCNNDropoutGradientState). The mask is not stored: it is
@@ -35,9 +35,9 @@ using CNNDropoutGradientStateBatch = StateBatch;
 /// source. M is drawn by Philox 4x32-10 keyed by (seed, number of the encode, image, element): every encode
 /// draws anew, and the same kernel draws the same masks in every run, on every device.
 ///
-/// Each element has 16 random bits, so that the probability of M = 1 is P rounded up to a multiple of 2^-16: off by less
-/// than 1.6e-5, and nothing for P = 0.5 or 0.75. The scale is 1 / P. What is kept is on the average larger by the same
-/// fraction, which only P near 0 makes visible: 2^-16 is the least probability that is drawn.
+/// Each element has 16 random bits, so that the probability of M = 1 is P rounded up to a multiple of 2^-16: off by
+/// less than 1.6e-5, and nothing for P = 0.5 or 0.75. The scale is 1 / P. What is kept is on the average larger by
+/// the same fraction, which only P near 0 makes visible: 2^-16 is the least probability that is drawn.
 class CNNDropout : public CNNKernel {
  public:
   /// The library's own.
@@ -138,7 +138,7 @@ class CNNDropoutGradient : public CNNGradientKernel {
   mtl::Size maskStride_;
 };
 
-/// Stands for CNNDropout (MPSCNNDropoutNode; spec/04 section 7.8).
+/// Stands for CNNDropout (MPSCNNDropoutNode).
 class CNNDropoutNode : public NNFilterNode {
  public:
   /// Defaults: keep probability 0.5, seed 0, mask strides 1.

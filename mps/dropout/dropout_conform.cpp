@@ -32,7 +32,7 @@ struct KeepProbability {
 /// @param kind none: the keep probability of the case
 void decide(DropoutProblem& problem, const DropoutCase& item, const std::optional<KeepProbability>& kind) {
   if (!kind) return;
-  const auto halves = [&] {
+  const auto numbers = [&] {
     const PhiloxKey key = {static_cast<std::uint32_t>(problem.seed),
                            static_cast<std::uint32_t>(problem.seed >> 32U)};
     const std::uint32_t word = philox({0, item.firstImage, item.encodeCounter, 0}, key)[0];
@@ -40,8 +40,8 @@ void decide(DropoutProblem& problem, const DropoutCase& item, const std::optiona
   };
   // The other half is the one that would first make a comparison of whole words wrong.
   const std::uint32_t other = kind->isKept ? 0xFFFF : 0;
-  while (halves()[1 - kind->element] != other || halves()[kind->element] == 0) ++problem.seed;
-  const float number = static_cast<float>(halves()[kind->element]) * 0x1p-16F;
+  while (numbers()[1 - kind->element] != other || numbers()[kind->element] == 0) ++problem.seed;
+  const float number = static_cast<float>(numbers()[kind->element]) * 0x1p-16F;
   problem.keepProbability = kind->isKept ? std::nextafter(number, 1.0F) : number;
 }
 

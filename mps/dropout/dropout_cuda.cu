@@ -31,8 +31,8 @@ struct MaskIndex {
   std::uint32_t pixel = 0;
   std::uint32_t channel = 0;
 
-  /// Whether the lanes of every pack of a tensor are adjacent in the mask, and in a block.
-  [[nodiscard]] bool takesPacks(const TensorShape& shape, std::uint32_t lanes) const {
+  /// Whether the lanes of every vector of a tensor are adjacent in the mask, and in a block.
+  [[nodiscard]] bool takesVectors(const TensorShape& shape, std::uint32_t lanes) const {
     return channel == 1 && first % lanes == 0 && (shape.height == 1 || row % lanes == 0) &&
            (shape.width == 1 || pixel % lanes == 0);
   }
@@ -74,7 +74,7 @@ struct DropoutFunction {
     return word <= lastKept ? kept : 0.0F;
   }
 
-  /// M of a pack whose words are drawn; of halves times 1 / keepProbability.
+  /// M of a vector whose words are drawn; of float16 times 1 / keepProbability.
   __device__ void maskOf(const std::uint32_t (&words)[2], cuda::Lanes<float>& mask) const {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
@@ -90,7 +90,7 @@ struct DropoutFunction {
       mask.values[2 * i + 1] = upperMask(drawn[i], overKeepProbability);
     }
   }
-  /// The same for any pack.
+  /// The same for any vector.
   __device__ void drawMask(const ElementPlace& place, cuda::Lanes<float>& mask) const {
     const std::uint32_t first = maskIndex(place);
     const uint4 words = block(place, first / kBlock);
@@ -100,7 +100,7 @@ struct DropoutFunction {
   __device__ void drawMask(const ElementPlace& place, cuda::Lanes<Float16>& mask) const {
     maskOf(block(place, maskIndex(place) / kBlock), mask);
   }
-  /// x M / keepProbability; M times NaN or infinity is NaN for M = 0. Halves are too coarse to show that the quotient
+  /// x M / keepProbability; M times NaN or infinity is NaN for M = 0. float16 is too coarse to show that the quotient
   /// has a rounding more.
   template <class Values>
   __device__ void apply(const Values& in, const Values& mask, Values& result) const {
@@ -130,18 +130,18 @@ struct DropoutFunction {
 
 /// Images whose elements lie one behind the other, in the mask too, which begins with a block.
 struct DenseArguments {
-  static constexpr unsigned kBatch = 2;  ///< packs of a thread, on their way at once
+  static constexpr unsigned kBatch = 2;  ///< vectors of a thread, on their way at once
 
   const std::byte* source;
   std::byte* destination;
   std::int64_t sourceImage, destinationImage;  ///< distances, in elements
   std::uint32_t images;
-  std::uint32_t packs;  ///< of an image
+  std::uint32_t vectors;  ///< of an image
   bool accumulate;
 };
 
-/// M of a thread's packs. @param first the place of the first one
-/// @param step packs from one to the next, even
+/// M of a thread's vectors. @param first the place of the first one
+/// @param step vectors from one to the next, even
 __device__ void drawBatch(const DropoutFunction& function, const ElementPlace& first, std::uint32_t step,
                           cuda::Lanes<Float16> (&masks)[DenseArguments::kBatch]) {
 #pragma unroll
@@ -151,7 +151,7 @@ __device__ void drawBatch(const DropoutFunction& function, const ElementPlace& f
     function.drawMask(place, masks[i]);
   }
 }
-/// Two neighbours share the blocks of both their packs: each draws one of them. All threads of a warp take part.
+/// Two neighbours share the blocks of both their vectors: each draws one of them. All threads of a warp take part.
 __device__ void drawBatch(const DropoutFunction& function, const ElementPlace& first, std::uint32_t step,
                           cuda::Lanes<float> (&masks)[DenseArguments::kBatch]) {
   static_assert(DenseArguments::kBatch == 2);
@@ -179,24 +179,24 @@ __global__ void __launch_bounds__(mtl::cuda::kBlockThreads, 4)
   const std::uint32_t first = blockIdx.x * (batch * blockDim.x) + threadIdx.x;
   for (std::uint32_t row = blockIdx.y * blockDim.y; row < a.images; row += gridDim.y * blockDim.y) {
     const std::uint32_t image = row + threadIdx.y;
-    const std::uint32_t packs = image < a.images ? a.packs : 0;
+    const std::uint32_t vectors = image < a.images ? a.vectors : 0;
     const auto* const from =
         reinterpret_cast<const uint4*>(reinterpret_cast<const T*>(a.source) + image * a.sourceImage);
     T* const to = reinterpret_cast<T*>(a.destination) + image * a.destinationImage;
     uint4 fetched[batch];
 #pragma unroll
     for (unsigned i = 0; i < batch; ++i)
-      if (first + i * blockDim.x < packs) fetched[i] = from[first + i * blockDim.x];
+      if (first + i * blockDim.x < vectors) fetched[i] = from[first + i * blockDim.x];
     cuda::Lanes<T> masks[batch];
     drawBatch(function, {static_cast<std::int32_t>(image), 0, 0, static_cast<std::int32_t>(first * lanes)},
               blockDim.x, masks);
 #pragma unroll
     for (unsigned i = 0; i < batch; ++i) {
-      const std::uint32_t pack = first + i * blockDim.x;
-      if (pack >= packs) break;
+      const std::uint32_t vector = first + i * blockDim.x;
+      if (vector >= vectors) break;
       cuda::Lanes<T> result;
       function.apply(cuda::lanesOf(fetched[i], static_cast<const T*>(nullptr)), masks[i], result);
-      T* const at = to + static_cast<std::int64_t>(pack) * lanes;
+      T* const at = to + static_cast<std::int64_t>(vector) * lanes;
       if (lanes == cuda::kLanes<float> && a.accumulate) {
         const cuda::Lanes<T> old = cuda::loadLanes(at);
         for (unsigned lane = 0; lane < lanes; ++lane) result.values[lane] += old.values[lane];
@@ -206,25 +206,25 @@ __global__ void __launch_bounds__(mtl::cuda::kBlockThreads, 4)
   }
 }
 
-/// One mask for all pixels of an image. A thread draws that of a pack, and goes over some pixels.
+/// One mask for all pixels of an image. A thread draws that of a vector, and goes over some pixels.
 struct ChannelArguments {
   static constexpr std::uint32_t kPixels = 16;  ///< of a thread
   static constexpr int kBatch = 4;              ///< on their way at once
 
   cuda::MapArguments<1> tensors;
   Divider width;
-  Divider blocksAcross;  ///< that share the packs of a pixel
-  std::uint32_t packs = 0;
+  Divider blocksAcross;  ///< that share the vectors of a pixel
+  std::uint32_t vectors = 0;
   std::uint32_t pixels = 0;  ///< of an image
 };
 
 template <class Access>
 __global__ void dropChannels(ChannelArguments a, DropoutFunction function) {
   const std::uint32_t part = a.blocksAcross.divide(blockIdx.x);
-  const std::uint32_t pack = (blockIdx.x - part * a.blocksAcross.divisor()) * blockDim.x + threadIdx.x;
-  if (pack >= a.packs) return;
+  const std::uint32_t vector = (blockIdx.x - part * a.blocksAcross.divisor()) * blockDim.x + threadIdx.x;
+  if (vector >= a.vectors) return;
   ElementPlace place{static_cast<std::int32_t>(blockIdx.y), 0, 0,
-                     static_cast<std::int32_t>(pack * Access::lanes)};
+                     static_cast<std::int32_t>(vector * Access::lanes)};
   typename Access::Values mask;
   function.drawMask(place, mask);
   const std::uint32_t begin = part * blockDim.y * ChannelArguments::kPixels;
@@ -292,10 +292,10 @@ class DropoutPlan final : public Plan {
     const ImageFeatureChannelFormat format = cuda::commonFormat({&problem_.input, &shape});
     const int lanes =
         format == ImageFeatureChannelFormat::Float16 ? cuda::kLanes<Float16> : cuda::kLanes<float>;
-    const bool takesPacks = index_.takesPacks(shape, static_cast<std::uint32_t>(lanes)) &&
-                            Quotient::takes(keep) && cuda::takesLanes(problem_.input, input) &&
-                            cuda::takesLanes(shape, operands.destination);
-    cuda::withAccess(format, takesPacks, [&](auto access) {
+    const bool takesVectors = index_.takesVectors(shape, static_cast<std::uint32_t>(lanes)) &&
+                              Quotient::takes(keep) && cuda::takesLanes(problem_.input, input) &&
+                              cuda::takesLanes(shape, operands.destination);
+    cuda::withAccess(format, takesVectors, [&](auto access) {
       using Access = decltype(access);
       if constexpr (Access::lanes > 1)
         if (dropsChannels_ && shape.images <= kMostImages &&
@@ -323,18 +323,18 @@ class DropoutPlan final : public Plan {
                   const DropoutFunction& function) const {
     using T = std::conditional_t<Access::lanes == cuda::kLanes<float>, float, Float16>;
     const TensorShape& shape = problem_.destination;
-    const std::int64_t packs = shape.channels / Access::lanes;
+    const std::int64_t vectors = shape.channels / Access::lanes;
     const DenseArguments a{tensors.sources[0].memory,
                            tensors.destination.memory,
                            tensors.sources[0].image,
                            tensors.destination.image,
                            static_cast<std::uint32_t>(shape.images),
-                           static_cast<std::uint32_t>(packs),
+                           static_cast<std::uint32_t>(vectors),
                            tensors.accumulate};
-    const unsigned across = std::max(2U, cuda::threadsOfRow(packs, DenseArguments::kBatch));
+    const unsigned across = std::max(2U, cuda::threadsOfRow(vectors, DenseArguments::kBatch));
     const unsigned down = mtl::cuda::kBlockThreads / across;
     const std::int64_t ofBlock = std::int64_t{across} * DenseArguments::kBatch;
-    const std::int64_t blocksAcross = (packs + ofBlock - 1) / ofBlock;
+    const std::int64_t blocksAcross = (vectors + ofBlock - 1) / ofBlock;
     const std::int64_t blocksDown =
         std::min((shape.images + down - 1) / down, std::max<std::int64_t>(1, kWantedBlocks / blocksAcross));
     const dim3 grid(static_cast<unsigned>(blocksAcross), static_cast<unsigned>(blocksDown));
@@ -345,17 +345,17 @@ class DropoutPlan final : public Plan {
   void startChannels(mtl::Stream& stream, const cuda::MapArguments<1>& tensors,
                      const DropoutFunction& function) const {
     const TensorShape& shape = problem_.destination;
-    const std::int64_t packs = shape.channels / Access::lanes;
-    const unsigned across = cuda::threadsOfRow(packs, 1);
+    const std::int64_t vectors = shape.channels / Access::lanes;
+    const unsigned across = cuda::threadsOfRow(vectors, 1);
     const unsigned down = mtl::cuda::kBlockThreads / across;
     const std::int64_t pixels = shape.height * shape.width;
-    const std::int64_t blocksAcross = (packs + across - 1) / across;
+    const std::int64_t blocksAcross = (vectors + across - 1) / across;
     const std::int64_t ofPart = std::int64_t{down} * ChannelArguments::kPixels;
     ChannelArguments a;
     a.tensors = tensors;
     a.width = Divider(shape.width);
     a.blocksAcross = Divider(blocksAcross);
-    a.packs = static_cast<std::uint32_t>(packs);
+    a.vectors = static_cast<std::uint32_t>(vectors);
     a.pixels = static_cast<std::uint32_t>(pixels);
     const dim3 grid(static_cast<unsigned>(blocksAcross * ((pixels + ofPart - 1) / ofPart)),
                     static_cast<unsigned>(shape.images));
@@ -367,14 +367,14 @@ class DropoutPlan final : public Plan {
   bool dropsChannels_;
 };
 
-Preparation prepareElements(const DropoutProblem& problem) {
+Preparation prepareMasked(const DropoutProblem& problem) {
   for (const TensorShape* shape : {&problem.input, &problem.destination})
     if (!ElementGrid::fits(*shape)) return Refusal{ElementGrid::kTooLarge};
   if (problem.maskElements() > 0xFFFFFFFF) return Refusal{"a mask of 2^32 elements"};
   return std::make_shared<const DropoutPlan>(problem);
 }
 
-constexpr Implementation<DropoutProblem> implementations[] = {{"elements", prepareElements}};
+constexpr Implementation<DropoutProblem> implementations[] = {{"grid-stride loop", prepareMasked}};
 
 }  // namespace
 

@@ -15,7 +15,7 @@ namespace mps::detail {
 
 enum class DropoutDirection : std::uint8_t { Forward, Gradient };
 
-/// All numbers of one dropout call (spec/02 section 6). Both directions compute the same function of their
+/// All numbers of one dropout call. Both directions compute the same function of their
 /// input:
 ///
 ///     destination[n][y][x][c] = input[n][y][x][c] * M / keepProbability
@@ -39,7 +39,7 @@ enum class DropoutDirection : std::uint8_t { Forward, Gradient };
 ///     number = i is even ? word mod 2^16 : word / 2^16
 ///     M      = number 2^-16 < keepProbability
 ///
-/// Eight elements share a block, not four as spec/02 section 6.4 recommends (a word each, of which 24 bits count): drawing
+/// Eight elements share a block, not four (a word each, of which 24 bits count): drawing
 /// is what the kernels spend their time on. The price is that the probability is rounded up to a multiple of 2^-16.
 /// In this order the words of a block, as they lie in memory, are the numbers of its elements.
 ///

@@ -6,7 +6,7 @@
 #include "mps/core/reference_tensor.hpp"
 #include "mps/dropout/dropout_problem.hpp"
 
-/// The float64 reference of the dropout kernels (spec/02 section 6).
+/// The float64 reference of the dropout kernels.
 namespace mps::detail {
 
 /// The mask of one image, 1 or 0, in the order y, x, channel over the mask's own size.

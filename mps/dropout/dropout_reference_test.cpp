@@ -20,7 +20,7 @@ DropoutProblem rowOf(std::int64_t elements, float keepProbability, std::uint64_t
   return problem;
 }
 
-/// spec/02 section 6.3: P = 0.8, mask = [1 0 1 1], in = [1 2 3 4], g = [1 1 1 1].
+/// P = 0.8, mask = [1 0 1 1], in = [1 2 3 4], g = [1 1 1 1].
 TEST(DropoutReference, ExampleD1) {
   DropoutProblem problem = rowOf(4, 0.8F, 0);
   while (dropoutMaskReference(problem, 0, 0) != std::vector<double>{1, 0, 1, 1}) ++problem.seed;
@@ -38,7 +38,7 @@ TEST(DropoutReference, ExampleD1) {
   }
 }
 
-/// The words of spec/05 section 4.7: seed 0, block 0 has 6627e8d5 e169c58d bc57ac4c 9b00dbd8, lower halves first.
+/// Known words of the generator: seed 0, block 0 has 6627e8d5 e169c58d bc57ac4c 9b00dbd8, the lower 16 bits first.
 TEST(DropoutReference, KnownWordsDecide) {
   // 0.90950 0.39905 0.77169 0.88052 0.67303 0.73570 0.85876 0.60547
   EXPECT_EQ(dropoutMaskReference(rowOf(8, 0.5F, 0), 0, 0), (std::vector<double>{0, 1, 0, 0, 0, 0, 0, 0}));

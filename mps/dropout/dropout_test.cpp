@@ -10,7 +10,7 @@
 
 #include "mps/core/test_images.hpp"
 
-/// The public dropout kernels: spec/02 section 6.
+/// The public dropout kernels.
 namespace mps::dropout_test {
 namespace {
 
@@ -41,8 +41,8 @@ std::array<std::uint64_t, 4> words(std::uint64_t block, std::uint64_t imageIndex
   return {left[0], right[0], left[1], right[1]};
 }
 
-/// The decision in dropout.hpp: block (element / 8, image, encode, 0) under the two halves of the seed; two elements have
-/// a word, the even one its lower 16 bits; kept where these are less than 2^16 P.
+/// The decision in dropout.hpp: block (element / 8, image, encode, 0) under the two 32-bit words of the seed; two
+/// elements have a word, the even one its lower 16 bits; kept where these are less than 2^16 P.
 Values maskOf(std::size_t elements, double keepProbability, std::uint32_t encode, std::uint32_t imageIndex,
               std::uint64_t seed = kSeed) {
   Values mask;
@@ -96,7 +96,7 @@ TEST_F(Dropout, TheMaskIsDrawnByPhilox) {
   EXPECT_EQ(valuesOf(*dx), times(mask, 2));
 }
 
-/// Seed 0 begins with the words 6627e8d5 e169c58d bc57ac4c 9b00dbd8 (spec/05 section 4.7), element 8 with a block of its
+/// Seed 0 begins with the words 6627e8d5 e169c58d bc57ac4c 9b00dbd8, element 8 with a block of its
 /// own.
 TEST_F(Dropout, TwoElementsHaveTheHalvesOfAWord) {
   EXPECT_EQ(words(0, 0, 0, 0),
@@ -268,7 +268,6 @@ TEST_F(Dropout, TheClipRectangleIsTheMask) {
 }
 
 /// A binomial count of 2^16 draws lies within 6 standard deviations but for 2 in 10^9 seeds.
-/// spec/02 section 6.3.
 TEST_F(Dropout, ASecondaryOffsetShiftsTheMask) {
   const auto x = image(sizeOf(8, 1, 1), Values(8, 1));
   std::shared_ptr<State> state;

@@ -19,7 +19,7 @@
 #include "mps/optimizer/optimizer_reference.hpp"
 #include "mps/trainable/trainable_batch_normalization.hpp"
 
-/// Batch normalisation in graphs: spec/04 sections 6.4 and 6.6.
+/// Batch normalisation in graphs.
 namespace mps::batch_normalization_graph_test {
 namespace {
 
@@ -255,8 +255,7 @@ TEST(BatchNormalizationGraph, HostUpdatesEqualDeviceUpdates) {
   EXPECT_EQ(test::weightsOf(*second.first), test::weightsOf(*first.first));
 }
 
-/// A data source of the user's own, which updates with the library's optimisers as public programs do (spec/06
-/// behaviours 3 and 4).
+/// A data source of the user's own, which updates with the library's optimisers as public programs do.
 class UserNormalization : public FixedBatchNormalization {
  public:
   UserNormalization() : FixedBatchNormalization(4) {

@@ -7,7 +7,7 @@
 #include "mps/core/test_images.hpp"
 #include "mps/graph/test_network.hpp"
 
-/// Networks that fork and join by concatenation: spec/04 section 10, spec/00 D18.
+/// Networks that fork and join by concatenation, docs/decisions.md, D18.
 namespace mps::concatenation_graph_test {
 namespace {
 
@@ -194,7 +194,7 @@ struct Joined {
   }
 };
 
-/// spec/00 D18.
+/// docs/decisions.md, D18.
 TEST(ConcatenationGraph, D18AConvolutionMustTakeAllChannelsOfAConcatenation) {
   EXPECT_EQ(Joined(8, 4).error(), "");
   EXPECT_EQ(Joined(5, 1).error(), "");

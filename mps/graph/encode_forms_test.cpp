@@ -10,7 +10,7 @@
 #include "mps/graph/coded_kernels.hpp"
 
 /// Every kernel gives the same bits in every form of encode: into a given destination or a returned one, alone or as a
-/// batch, with a state or without (spec/00 D3 and D9; spec/01 section 5).
+/// batch, with a state or without (docs/decisions.md, D3 and D9).
 namespace mps::encode_forms_test {
 namespace {
 

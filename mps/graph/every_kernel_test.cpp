@@ -89,7 +89,7 @@ class EveryKernel : public testing::DeviceTest {
   }
 };
 
-/// spec/00 D16: images with several images and offset.z work in every kernel.
+/// docs/decisions.md, D16: images with several images and offset.z work in every kernel.
 TEST_F(EveryKernel, D16WithOneSourceTakesStacksAndOffsetZ) {
   for (const auto& kernel : unaryKernels()) {
     kernel->setDestinationImageAllocator(Image::defaultAllocator());
@@ -140,7 +140,7 @@ TEST_F(EveryKernel, D16WithTwoSourcesTakesStacksAndOffsetsZ) {
   }
 }
 
-/// spec/01 section 5.2: a batch gives what each image gives alone, to the last bit.
+/// A batch gives what each image gives alone, to the last bit.
 TEST_F(EveryKernel, ABatchHasTheBitsOfItsImagesAlone) {
   constexpr std::size_t images = 5;
   for (const auto format : {ImageFeatureChannelFormat::Float32, ImageFeatureChannelFormat::Float16})
@@ -174,7 +174,7 @@ TEST_F(EveryKernel, ABatchHasTheBitsOfItsImagesAlone) {
         }
 }
 
-/// spec/00 D16: unorm formats are sources only.
+/// docs/decisions.md, D16: unorm formats are sources only.
 TEST_F(EveryKernel, D16UnormIsASourceAndNoDestination) {
   for (const auto format : {ImageFeatureChannelFormat::Unorm8, ImageFeatureChannelFormat::Unorm16}) {
     for (const auto& kernel : unaryKernels()) {

@@ -64,7 +64,7 @@ class DigitsNode final : public NNFilterNode {
   }
 };
 
-/// spec/04 section 2.3: what a state's node has, and which states it stands for.
+/// What a state's node has, and which states it stands for.
 TEST(ExportedStates, OfAKernelWithManySourcesStandForItsStates) {
   const auto digits = DigitsNode::create();
   const std::shared_ptr<NNStateNode> node = digits->resultState();

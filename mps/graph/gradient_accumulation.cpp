@@ -76,11 +76,11 @@ class GradientAccumulation {
   }
   /// Whether a step from `first` on, other than `exception`, reads memory of `owner`, as whichever image.
   [[nodiscard]] bool isReadFrom(ImageIndex owner, StepIndex first, StepIndex exception) const {
-    const auto isIn = [&](ImageIndex image) { return image != nowhere && reuse_.ownerOf(image) == owner; };
+    const auto isIn = [&](ImageIndex image) { return reuse_.ownerOf(image) == owner; };
     for (StepIndex s = first; s < program_.steps.size(); ++s) {
       const ProgramStep& step = program_.steps[s];
       if (s == exception || reuse_.leavesOut[s]) continue;
-      if (isIn(reuse_.maxima[s]) || std::ranges::any_of(step.sources, isIn)) return true;
+      if (std::ranges::any_of(step.sources, isIn)) return true;
     }
     return false;
   }

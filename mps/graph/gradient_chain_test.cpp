@@ -9,7 +9,7 @@
 #include "mps/graph/test_network.hpp"
 #include "mps/softmax/softmax.hpp"
 
-/// Gradient nodes that an application chains by hand, and how a graph refuses wrongly wired ones: spec/06 section 5.
+/// Gradient nodes that an application chains by hand, and how a graph refuses wrongly wired ones.
 namespace mps::gradient_chain_test {
 namespace {
 
@@ -113,7 +113,7 @@ TEST_F(GradientChain, TheGradientOfAProductTakesTheOtherFactorAndThatOfAQuotient
   }
 }
 
-/// spec/00 D10.
+/// docs/decisions.md, D10.
 TEST_F(GradientChain, WhereOnlyTheSizeCountsAnyImageButTheResultIsTaken) {
   const auto pooling = labelled(CNNPoolingAverageNode::create(between, 3, 1), "pooling");
   const auto sum = labelled(NNAdditionNode::create(x, between), "sum");

@@ -7,7 +7,7 @@
 #include "mps/gram_matrix/gram_matrix_node.hpp"
 #include "mps/graph/nn_graph.hpp"
 
-/// Gram matrices in graphs: spec/04 section 7.8.
+/// Gram matrices in graphs.
 namespace mps::gram_matrix_graph_test {
 namespace {
 

@@ -19,7 +19,8 @@
 #include "mps/trainable/trainable_batch_normalization.hpp"
 #include "mps/trainable/trainable_image_normalization.hpp"
 
-/// Graphs encode, and decode on another device to ones that compute and train as the coded ones would (spec/00 D1).
+/// Graphs encode, and decode on another device to ones that compute and train as the coded ones would
+/// (docs/decisions.md, D1).
 namespace mps::graph_coding_test {
 namespace {
 
@@ -98,7 +99,7 @@ class FactorOverPixels final : public CodedCallback<NNGramMatrixCallback> {
   }
 };
 
-/// The weight halves from encode to encode.
+/// The weight is divided by 2 from encode to encode.
 class HalvedWeight final : public CodedCallback<NNLossCallback> {
  public:
   explicit HalvedWeight(float weight) : CodedCallback("HalvedWeight", weight) {}

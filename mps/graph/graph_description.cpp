@@ -47,7 +47,6 @@ const char* substituteOf(const GraphProgram& program, const detail::ImageReuse& 
   const Kernel* const kernel = program.steps[step].kernel.get();
   if (dynamic_cast<const CNNArithmeticGradient*>(kernel) != nullptr) return "the incoming gradient itself";
   if (dynamic_cast<const NNConcatenationGradient*>(kernel) != nullptr) return "done along with another slice";
-  if (dynamic_cast<const CNNAdd*>(kernel) == nullptr) return "done by the convolution";
   const bool isAddedNext = step + 1 < reuse.addends.size() && reuse.addends[step + 1] != nowhere;
   return isAddedNext ? "done by the neuron's gradient" : "done by accumulation";
 }
@@ -99,7 +98,6 @@ std::string NNGraph::debugDescription() const {
     if (step.update) out << ", updates weights";
     if (layout != nullptr && layout->reuse.leavesOut[s])
       out << ", " << substituteOf(program, layout->reuse, s);
-    if (layout != nullptr && layout->reuse.maxima[s] != nowhere) out << ", maxima only";
     if (layout != nullptr && layout->reuse.accumulates[s]) out << ", accumulates";
     if (layout != nullptr && layout->reuse.addends[s] != nowhere)
       out << ", adds image " << layout->reuse.addends[s];

@@ -8,7 +8,6 @@
 #include <unordered_set>
 
 #include "mps/concatenation/concatenation.hpp"
-#include "mps/convolution/convolution.hpp"
 #include "mps/core/call.hpp"
 #include "mps/core/cnn_gradient_kernel.hpp"
 #include "mps/core/cnn_kernel.hpp"
@@ -35,7 +34,8 @@ std::shared_ptr<NNOptimizerAdam> adamOf(const LayerUpdate& update) {
   return layer != nullptr ? std::dynamic_pointer_cast<NNOptimizerAdam>(layer->optimizer()) : nullptr;
 }
 
-/// Weights and random counters of the kernels and time steps of the library's own layers, put back when an encode fails.
+/// Weights and random counters of the kernels and time steps of the library's own layers, put back when an encode
+/// fails.
 class KernelStates {
  public:
   KernelStates(NNGraph& graph, const GraphProgram& program)
@@ -348,19 +348,14 @@ void GraphExecutor::encodeStep(Run& run, StepIndex index) {
   const ProgramStep& step = program_->steps[index];
   if (const StepIndex partner = run.layout.reuse.partners[index]; partner != nowhere)
     return encodeSlices(run, step, program_->steps[partner]);
-  const ImageIndex maxima = run.layout.reuse.maxima[index];
   const ImageIndex addend = run.layout.reuse.addends[index];
-  const bool pools = maxima != nowhere;
-  const bool isGradient = step.forward != nowhere;
   std::vector<ImageBatch> sources;
   for (const ImageIndex i : step.sources) sources.push_back(run.images[i]);
-  if (pools && isGradient) sources[0] = run.images[maxima];
   if (addend != nowhere) sources.push_back(run.images[addend]);
-  const ImageBatch& result = run.images[pools && !isGradient ? maxima : step.result];
+  const ImageBatch& result = run.images[step.result];
   std::vector<StateBatch> sourceStates;
   for (const StateIndex state : step.sourceStates) sourceStates.push_back(run.states[state]);
   ImageKernel& kernel = kernelOf(step);
-  if (auto* convolution = dynamic_cast<CNNConvolution*>(&kernel)) convolution->setPooling(pools);
   placeSources(run.layout, index, kernel);
   const StateBatch states = makeStates(run, step, [&](bool isTemporary) {
     return kernel.makeStepStates(isTemporary ? run.commandBuffer : nullptr, sources, sourceStates);

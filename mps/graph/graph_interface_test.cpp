@@ -17,7 +17,7 @@
 #include "mps/optimizer/optimizer.hpp"
 #include "mtl/memory.hpp"
 
-/// What goes into a graph's encodes and what comes out: spec/04 section 5.
+/// What goes into a graph's encodes and what comes out.
 namespace mps::graph_interface_test {
 namespace {
 
@@ -107,7 +107,7 @@ TEST_F(GraphInterface, OptionsReachEveryKernel) {
     EXPECT_EQ(step.kernel->options(), KernelOptions::AllowReducedPrecision) << step.name;
 }
 
-/// spec/04 section 7.4: all normalisations by neighbours have these.
+/// All normalisations by neighbours have these.
 TEST_F(GraphInterface, ParametersOfNormalizationNodesReachTheirKernels) {
   const auto source = NNImageNode::create();
   const std::vector<std::shared_ptr<CNNNormalizationNode>> nodes{

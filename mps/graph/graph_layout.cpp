@@ -25,7 +25,7 @@ bool computesInHalves(const ImageKernel& kernel) {
 }
 
 /// A convolution of fewer channels than a concatenation gives would leave out the last ones, or take padding for
-/// channels (spec/00 D18).
+/// channels (docs/decisions.md, D18).
 void checkConcatenation(const ProgramStep& step, const ProgramStep& producer, const ImageDescriptor& source) {
   const auto* concatenation = dynamic_cast<const NNConcatenation*>(producer.kernel.get());
   const auto* convolution = dynamic_cast<const CNNConvolution*>(step.kernel.get());
@@ -222,7 +222,6 @@ void planImages(GraphLayout& layout, const GraphProgram& program) {
   layout.bound.clear();
   layout.requestOf.assign(program.images.size(), nowhere);
   layout.reuse = noReuse(program);
-  poolInConvolutions(program, layout.images, layout.placements, layout.count, layout.reuse);
   shareGradients(program, layout.images, layout.reuse);
   accumulateGradients(program, layout.images, layout.reuse);
   addInNeuronGradients(program, layout.images, layout.reuse);
@@ -231,7 +230,7 @@ void planImages(GraphLayout& layout, const GraphProgram& program) {
   std::vector<MemoryRequest> requests;
   const auto needsMemory = [&](ImageIndex i) {
     const ProgramImage& image = program.images[i];
-    return image.isPlanned() && program.steps[image.producer].writesResult && !layout.reuse.isAbsent[i];
+    return image.isPlanned() && program.steps[image.producer].writesResult;
   };
   for (ImageIndex i = 0; i < program.images.size(); ++i) {
     if (!needsMemory(i) || layout.reuse.ownerOf(i) != i) continue;

@@ -83,7 +83,8 @@ void shuffleAndPoison(mtl::Device& device, mtl::CommandQueue& queue, unsigned se
   kept.assign(blocks.begin(), blocks.begin() + 50);  // holes between what comes back
 }
 
-/// spec/00 D10: a training graph keeps the source of a pooling for the gradient only where that reads its elements.
+/// docs/decisions.md, D10: a training graph keeps the source of a pooling for the gradient only where that reads its
+/// elements.
 TEST_F(GraphMemory, D10TheSourceOfAnAverageIsNotKeptForItsGradient) {
   const ImageDescriptor size = sizeOf(64, 64, 1);
   const auto plannedBytes = [&](const auto& makePooling) {

@@ -11,7 +11,7 @@
 #include "mps/graph/graph_program.hpp"
 #include "mps/graph/test_network.hpp"
 
-/// Which steps a graph has, and in which order: spec/04 sections 5.1 and 6.1.
+/// Which steps a graph has, and in which order.
 namespace mps::graph_order_test {
 namespace {
 
@@ -206,7 +206,7 @@ TEST_F(Geometry, TheGraphsFormatIsThatOfNodesThatSayNone) {
   const auto typed = neuron(a_->resultImage(), "typed");
   typed->resultImage()->setFormat(ImageFeatureChannelFormat::Float32);
   const auto graph = NNGraph::create(device_, {b_->resultImage(), typed->resultImage()});
-  EXPECT_EQ(graph->format(), ImageFeatureChannelFormat::Float32) << "spec/00 D17";
+  EXPECT_EQ(graph->format(), ImageFeatureChannelFormat::Float32) << "docs/decisions.md, D17";
   graph->setFormat(ImageFeatureChannelFormat::Float16);
   const auto buffer = commands();
   std::vector<std::shared_ptr<Image>> others;

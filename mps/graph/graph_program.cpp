@@ -121,7 +121,7 @@ NNTrainingStyle styleOf(const NNFilterNode& filter) {
                                                      : NNTrainingStyle::UpdateDeviceNone;
 }
 
-/// Whether a filter writes its gradient into a state that is handed out (spec/04 Q22).
+/// Whether a filter writes its gradient into a state that is handed out.
 bool writesExportedState(const NNFilterNode& filter) {
   return filter.isGradient() && std::ranges::any_of(filter.sourceStates(), [](const auto& state) {
            return state->exportFromGraph() && state->producer() != nullptr;
@@ -278,7 +278,7 @@ class Compiler {
   }
 
   /// Refuses another image than the one of the forward node that the gradient is computed from. Where the size alone
-  /// counts, another source is right (spec/00 D10), but not the forward result, which kernels refuse, too.
+  /// counts, another source is right (docs/decisions.md, D10), but not the forward result, which kernels refuse, too.
   void checkSourceImage(const ProgramStep& step, const CNNGradientKernel& gradient) const {
     const ProgramStep& forward = program_->steps[step.forward];
     const auto source = gradient.sourceImageIndex();

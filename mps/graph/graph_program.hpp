@@ -108,11 +108,11 @@ void fuseNeurons(GraphProgram& program);
 
 /// Pass: lets the gradient of a maximum pooling include the derivative of the ReLU before it, where that ReLU's
 /// gradient is computed from the pooling's alone and nobody else wants the image between them. The pooling then
-/// saves no place of what the ReLU cut off, so that the derivative costs nothing.
+/// saves no index of what the ReLU cut off, so that the derivative costs nothing.
 void fuseNeuronGradients(GraphProgram& program);
 
-/// Pass: leaves out the gradients of biases where a layer that updates itself on the device has none and nobody sees the
-/// gradient's state.
+/// Pass: leaves out the gradients of biases where a layer that updates itself on the device has none and nobody sees
+/// the gradient's state.
 void leaveOutBiases(GraphProgram& program);
 
 /// Drops the steps whose kernel a pass has taken away.

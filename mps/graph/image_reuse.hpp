@@ -9,22 +9,18 @@
 
 namespace mps::detail {
 
-/// Which images of a program, once their sizes are known, live in the memory of another one, or in none.
+/// Which images of a program, once their sizes are known, live in the memory of another one.
 struct ImageReuse {
   std::vector<ImageIndex> memoryOf;   ///< of every image: the image whose memory it takes over, or itself
   std::vector<bool> leavesOut;        ///< of every step: its work is done by another one
   std::vector<bool> accumulates;      ///< of every step: adds to its result instead of overwriting it
   std::vector<std::size_t> firstUse;  ///< of every image that is its own memory: the step that writes it
   std::vector<std::size_t> lastUse;   ///< of every image that is its own memory: the last step that needs it
-  std::vector<bool> isAbsent;         ///< of every image: nobody reads or writes it
-  /// Of every step: of a convolution that pools, the maxima that it writes in place of its result; of its gradient, the
-  /// gradient of those that it reads; nowhere of others.
-  std::vector<ImageIndex> maxima;
   /// Of every step: of a neuron's gradient, what it adds to its first source; nowhere of others.
   std::vector<ImageIndex> addends;
 
-  /// Of every step: of the gradient of a source of a concatenation, the step of a neighbouring source's that is done along
-  /// with it; nowhere of others.
+  /// Of every step: of the gradient of a source of a concatenation, the step of a neighbouring source's that is done
+  /// along with it; nowhere of others.
   std::vector<StepIndex> partners;
 
   /// The image that owns the memory.
@@ -41,8 +37,8 @@ bool isPlainSum(const GraphProgram& program, const ProgramStep& step);
 ImageReuse noReuse(const GraphProgram& program);
 
 /// Pass: the gradient of a sum or difference is the one that comes in, so its memory is that one's, and the step
-/// that copies it is left out. Several images may then be the same elements, all of which are read; who writes over them
-/// has to be the last one that reads any of them.
+/// that copies it is left out. Several images may then be the same elements, all of which are read; who writes over
+/// them has to be the last one that reads any of them.
 void shareGradients(const GraphProgram& program, const std::vector<ImageDescriptor>& sizes,
                     ImageReuse& reuse);
 
@@ -52,19 +48,12 @@ void shareGradients(const GraphProgram& program, const std::vector<ImageDescript
 void accumulateGradients(const GraphProgram& program, const std::vector<ImageDescriptor>& sizes,
                          ImageReuse& reuse);
 
-/// Pass: where gradients meet at a neuron that was fused into the kernel before it, that neuron's gradient adds them while
-/// it reads them, and the add step is left out: its result is in no memory, and in float16 it is not rounded. Only where all
-/// have one format and nobody else reads the sum. Comes behind accumulateGradients, which saves as much without a third
-/// input.
+/// Pass: where gradients meet at a neuron that was fused into the kernel before it, that neuron's gradient adds them
+/// while it reads them, and the add step is left out: its result is in no memory, and in float16 it is not rounded.
+/// Only where all have one format and nobody else reads the sum. Comes behind accumulateGradients, which saves as
+/// much without a third input.
 void addInNeuronGradients(const GraphProgram& program, const std::vector<ImageDescriptor>& sizes,
                           ImageReuse& reuse);
-
-/// Pass: a convolution gives the maxima of its result in place of it where a pooling of 2x2 windows alone reads that,
-/// whose gradient includes that of the ReLU (fuseNeuronGradients) and goes to the layer's weights alone. The pooling's
-/// steps are left out, and two images four times as large as the maxima are never in memory. Where
-/// CNNConvolution::canPool says that it can. @param offsets CNNKernel::placement of every step with a unary kernel
-void poolInConvolutions(const GraphProgram& program, const std::vector<ImageDescriptor>& sizes,
-                        const std::vector<Offset>& offsets, std::size_t count, ImageReuse& reuse);
 
 /// Pass: the gradients of two neighbouring sources of a concatenation are made in one pass over the incoming gradient,
 /// when the first of them is due, and the other step is left out. Where both overwrite memory of their own.

@@ -8,7 +8,7 @@
 #include "mps/graph/test_network.hpp"
 #include "mps/upsampling/scale_node.hpp"
 
-/// Scale nodes with a transform provider (spec/04 section 7.7).
+/// Scale nodes with a transform provider.
 namespace mps::image_scale_graph_test {
 namespace {
 

@@ -27,10 +27,8 @@ ImageReuse noReuse(const GraphProgram& program) {
   ImageReuse reuse;
   reuse.leavesOut.assign(program.steps.size(), false);
   reuse.accumulates.assign(program.steps.size(), false);
-  reuse.maxima.assign(program.steps.size(), nowhere);
   reuse.addends.assign(program.steps.size(), nowhere);
   reuse.partners.assign(program.steps.size(), nowhere);
-  reuse.isAbsent.assign(program.images.size(), false);
   for (ImageIndex i = 0; i < program.images.size(); ++i) {
     const ProgramImage& image = program.images[i];
     reuse.memoryOf.push_back(i);

@@ -12,7 +12,7 @@
 #include "mps/neuron/neuron_node.hpp"
 #include "mps/trainable/trainable_image_normalization.hpp"
 
-/// Instance and group normalisation in graphs: spec/04 sections 6.4, 7.4 and 8.1.
+/// Instance and group normalisation in graphs, 7.4 and 8.1.
 namespace mps::instance_normalization_graph_test {
 namespace {
 
@@ -239,7 +239,7 @@ TEST(InstanceNormalizationGraph, ExportedStates) {
   }
 }
 
-/// spec/03 section 7.3: a user's source of group normalisation gets the states of the batch and is asked for its groups.
+/// A user's source of group normalisation gets the states of the batch and is asked for its groups.
 class UserGroups final : public CNNGroupNormalizationDataSource {
  public:
   [[nodiscard]] std::size_t numberOfFeatureChannels() const override { return 4; }
@@ -278,7 +278,6 @@ TEST(InstanceNormalizationGraph, AUsersGroups) {
   EXPECT_EQ(valuesOf(*y[1]), (Values{1, -2, -1, 2}));
 }
 
-/// spec/04 section 8.1.
 TEST(InstanceNormalizationGraph, GradientNodesByHand) {
   const auto x = NNImageNode::create(), g = NNImageNode::create();
   const auto instance = CNNInstanceNormalizationNode::create(x, FixedInstanceNormalization::create(1, 3));

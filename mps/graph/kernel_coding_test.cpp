@@ -20,7 +20,8 @@
 #include "mps/trainable/trainable_layer.hpp"
 #include "mps/upsampling/upsampling_node.hpp"
 
-/// Every class of kernels encodes, and decodes on another device to one that computes the same bits (spec/00 D1).
+/// Every class of kernels encodes, and decodes on another device to one that computes the same bits
+/// (docs/decisions.md, D1).
 namespace mps::kernel_coding_test {
 namespace {
 
@@ -112,7 +113,7 @@ TEST_F(KernelCoding, EveryPropertyIsCoded) {
                          [&] { average->setDestinationImageAllocator(Image::defaultAllocator()); },
                          [&] { average->setZeroPadSizeX(1); }, [&] { average->setZeroPadSizeY(1); }});
   const auto gradient = CNNPoolingAverageGradient::create(device_, 2, 2);
-  // Set to what they are: which properties the user has set counts, too (spec/00 D7).
+  // Set to what they are: which properties the user has set counts, too (docs/decisions.md, D7).
   expectCoded(*gradient, {[&] { gradient->setPrimaryOffset({}); },
                           [&] { gradient->setSecondaryOffset({}); },
                           [&] { gradient->setClipRect(RectNoClip); },

@@ -15,7 +15,7 @@ namespace mps::detail {
 
 class CombinedUpdates;
 
-/// How one layer's weights are updated after its gradients (spec/04 section 6.4): once in each encode, with the sum of
+/// How one layer's weights are updated after its gradients: once in each encode, with the sum of
 /// what the gradient kernels left in the layer's state. The library's own.
 class LayerUpdate {
  public:

@@ -10,7 +10,7 @@
 #include "mps/loss/forward_loss.hpp"
 #include "mps/softmax/softmax.hpp"
 
-/// Graphs whose losses are images: spec/04 sections 4.2, 7.9 and 11.7.
+/// Graphs whose losses are images, 7.9 and 11.7.
 namespace mps::loss_graph_test {
 namespace {
 

@@ -11,7 +11,7 @@
 #include "mps/graph/graph_program.hpp"
 #include "mps/graph/test_network.hpp"
 
-/// The pass that puts a neuron into the convolution before it, and what it never crosses: spec/04 section 6.3.
+/// The pass that puts a neuron into the convolution before it, and what it never crosses.
 namespace mps::neuron_fusion_test {
 namespace {
 

@@ -40,7 +40,7 @@ enum class GraphPart {
   Forward,  ///< up to the loss: no gradients
 };
 
-/// A network, compiled (MPSNNGraph; spec/04 sections 5 and 6).
+/// A network, compiled (MPSNNGraph).
 ///
 /// Made from the image nodes that are wanted; everything that they depend on belongs to the graph, unless
 /// nothing needs it. Kernels are made once, and each reads its data source then: forward and gradient kernel of a
@@ -49,10 +49,10 @@ enum class GraphPart {
 /// sources, as each layer's training style says. The nodes may be let go or changed afterwards; the graph does not
 /// see it.
 ///
-/// A padding policy of your own is asked once for each set of source sizes (batch size and formats included), at the first
-/// encode of such sources; the eight sets used last are kept. It finds the kernel as it was made. What it returns, and what
-/// it sets of offsets, clip rectangle, edge modes and channel ranges, holds for all encodes of that set. A policy that is to
-/// answer anew for the same sizes needs a new graph.
+/// A padding policy of your own is asked once for each set of source sizes (batch size and formats included), at the
+/// first encode of such sources; the eight sets used last are kept. It finds the kernel as it was made. What it
+/// returns, and what it sets of offsets, clip rectangle, edge modes and channel ranges, holds for all encodes of that
+/// set. A policy that is to answer anew for the same sizes needs a new graph.
 ///
 /// No weights change between their first and their last use in an encode: a data source is asked for an update behind
 /// the last gradient node of its layer and, where its weights live on the device, behind all layers of the graph that
@@ -76,8 +76,8 @@ class NNGraph : public Kernel {
   /// the names of both nodes, a wrongly wired gradient node: one that is given the state of a node of another kind, the
   /// gradient of another image than its forward node's result or a sum with it, labels or weights that are not those of
   /// its loss, or as sourceImage another image of its forward node than gradientFilter gives it. Where only the size of
-  /// sourceImage counts (spec/00 D10) any image but the forward result may be given. A gradient that is meant to skip
-  /// a layer goes through a node of your own, e.g. CNNNeuronLinearNode.
+  /// sourceImage counts (docs/decisions.md, D10) any image but the forward result may be given. A gradient that is
+  /// meant to skip a layer goes through a node of your own, e.g. CNNNeuronLinearNode.
   /// Likewise for two gradient nodes of one layer with the styles UpdateDeviceGPU and UpdateDeviceCPU.
   static std::shared_ptr<NNGraph> create(const std::shared_ptr<mtl::Device>& device,
                                          const std::vector<std::shared_ptr<NNImageNode>>& resultImages,
@@ -95,10 +95,11 @@ class NNGraph : public Kernel {
   }
   ~NNGraph() override;
   [[nodiscard]] std::string className() const override { return "NNGraph"; }
-  /// A graph with the same kernels' properties. It has the copy() of each data source, one for all layers that share it,
-  /// and one LossScale for each of the loss and the optimisers: it trains by itself, as the original would go on. Where
-  /// copy() gives null both graphs have the data source and train it; on the same device they share the LossScale, too, unless
-  /// the data source of another layer has copied it with its optimiser. No work of this graph may be in flight.
+  /// A graph with the same kernels' properties. It has the copy() of each data source, one for all layers that share
+  /// it, and one LossScale for each of the loss and the optimisers: it trains by itself, as the original would go on.
+  /// Where copy() gives null both graphs have the data source and train it; on the same device they share the
+  /// LossScale, too, unless the data source of another layer has copied it with its optimiser. No work of this graph
+  /// may be in flight.
   /// @param device null means the same
   [[nodiscard]] std::shared_ptr<NNGraph> copy(const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
@@ -124,8 +125,9 @@ class NNGraph : public Kernel {
   [[nodiscard]] std::shared_ptr<Handle> resultHandle() const;
   [[nodiscard]] bool resultImageIsNeeded() const;
 
-  /// Format of images whose node says None, gradients too. Float32 (Apple: Float16; spec/00 D17). Where it is Float16 and the
-  /// result of the loss node is set to Float32 before gradient nodes are made of it, these stay in Float32.
+  /// Format of images whose node says None, gradients too. Float32 (Apple: Float16; docs/decisions.md, D17). Where it
+  /// is Float16 and the result of the loss node is set to Float32 before gradient nodes are made of it, these stay in
+  /// Float32.
   [[nodiscard]] ImageFeatureChannelFormat format() const { return format_; }
   void setFormat(ImageFeatureChannelFormat format) { format_ = format; }
   /// Who makes the results. Image::defaultAllocator().
@@ -179,8 +181,8 @@ class NNGraph : public Kernel {
   /// @}
 
   /// Reads all data sources again, now. No work of this graph may be in flight.
-  /// @throws Error as create does for a data source that fails, and passes on what a data source throws; all layers then
-  /// have the parameters from before.
+  /// @throws Error as create does for a data source that fails, and passes on what a data source throws; all layers
+  /// then have the parameters from before.
   void reloadFromDataSources();
   /// Encode counts of the dropout kernels, in encode order: with the weights, all that a training run needs
   /// to go on.

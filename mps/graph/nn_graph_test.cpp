@@ -77,7 +77,7 @@ TEST(NNGraph, AUserWrittenSourceTrainsToTheSameBitsAsTheReadyMadeOne) {
   EXPECT_EQ(first->loads, first->purges);
 }
 
-/// spec/00 D23: before anything has run. The first layer's update comes last.
+/// docs/decisions.md, D23: before anything has run. The first layer's update comes last.
 TEST(Decisions, D23AUsersOwnSourceIsCalledAtEncode) {
   const Pair copies;
   const auto first = std::make_shared<test::UserSource>(device(), *copies.first);
@@ -124,7 +124,7 @@ TEST(NNGraph, TwoHostUpdatedEncodesOnOneCommandBufferAreRefused) {
   commandBuffer->throwIfFailed();
 }
 
-/// spec/01 section 1.4: what would wait for ever throws.
+/// What would wait for ever throws.
 TEST(NNGraph, AHandlerBeforeTheHostUpdateCannotEncodeTheNextStep) {
   const Pair layers;
   SmallNetwork network(layers.first, layers.second);
@@ -185,7 +185,7 @@ TEST(Usage, Behaviour02AnUpdateThatReturnsNothingLeavesTheLayerAlone) {
   EXPECT_EQ(first->updates, 3);
 }
 
-/// spec/04: a gradient node takes the style of its forward node when it is made; then its own decides.
+/// A gradient node takes the style of its forward node when it is made; then its own decides.
 TEST(NNGraph, TheStyleOfTheGradientNodeDecides) {
   const Pair layers;
   SmallNetwork network(layers.first, layers.second);

@@ -19,7 +19,7 @@
 #include "mps/softmax/softmax.hpp"
 #include "mps/upsampling/upsampling_node.hpp"
 
-/// Temporary images and states that go into a graph and come out of it: spec/01 section 8, rules 12 and 14.
+/// Temporary images and states that go into a graph and come out of it, rules 12 and 14.
 namespace mps::read_counts_test {
 namespace {
 

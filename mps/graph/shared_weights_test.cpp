@@ -21,7 +21,7 @@
 #include "mps/trainable/trainable_image_normalization.hpp"
 
 /// Weights that several layers of a graph use, and layers that have several gradient nodes: no weight changes between
-/// its first use in a step and its last one (spec/04 section 6.4).
+/// its first use in a step and its last one.
 namespace mps::shared_weights_test {
 namespace {
 

@@ -5,7 +5,7 @@
 #include "mps/core/test_images.hpp"
 #include "mps/graph/test_network.hpp"
 
-/// Graphs on images that hold several (spec/04 section 5.3, spec/00 D16).
+/// Graphs on images that hold several.
 namespace mps::stacked_images_test {
 namespace {
 

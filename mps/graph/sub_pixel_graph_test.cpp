@@ -7,7 +7,7 @@
 #include "mps/core/test_images.hpp"
 #include "mps/graph/test_network.hpp"
 
-/// Sub-pixel convolutions in graphs (spec/02 section 2.3): forward only.
+/// Sub-pixel convolutions in graphs: forward only.
 namespace mps::sub_pixel_graph_test {
 namespace {
 

@@ -6,7 +6,7 @@
 #include "mps/core/error.hpp"
 #include "mps/core/node.hpp"
 
-/// NNFilterNode::trainingGraph (spec/04 section 4.2).
+/// NNFilterNode::trainingGraph.
 namespace mps {
 namespace {
 

@@ -28,7 +28,7 @@ class NamedHandle final : public Handle {
   std::string label_;
 };
 
-/// spec/04 section 10 without its concatenation: A = F1(X), B = F2(A), S = A + B, P = F5(S).
+/// A network that forks: A = F1(X), B = F2(A), S = A + B, P = F5(S).
 struct Residual {
   std::shared_ptr<NNImageNode> x = NNImageNode::create(std::make_shared<NamedHandle>("X"));
   std::shared_ptr<CNNConvolutionNode> f1 =

@@ -18,7 +18,7 @@
 #include "mps/pooling/pooling.hpp"
 #include "mps/softmax/softmax.hpp"
 
-/// Behaviours that programs rely on (spec/06 section 4), seen through a graph.
+/// Behaviours that programs rely on, seen through a graph.
 namespace mps::usage_test {
 namespace {
 
@@ -582,7 +582,7 @@ TEST(Decisions, D5GradientNodesHaveNoGradient) {
   }
 }
 
-/// spec/00 D6: division has a gradient here; a loss is its own.
+/// docs/decisions.md, D6: division has a gradient here; a loss is its own.
 TEST(Decisions, D6AGraphTrainsThroughADivision) {
   const auto x = NNImageNode::create(), y = NNImageNode::create();
   const auto division = NNDivisionNode::create(x, y);
@@ -609,7 +609,7 @@ TEST(Decisions, D6AGraphTrainsThroughADivision) {
   EXPECT_EQ(errorOf([&] { lossNode->gradientFilters(lossNode->resultImage()); }), isGradient);
 }
 
-/// spec/00 D12: where Apple returns nil, a sentence.
+/// docs/decisions.md, D12: where Apple returns nil, a sentence.
 TEST(Decisions, D12DevicesThatCannotBeUsedAreRefused) {
   for (const char* name : {"cuda:999", "gpu", "", "cpu:1", "cuda:x"})
     EXPECT_TRUE(testing::names(errorOf([&] { mtl::deviceNamed(name); }), {name})) << name;
@@ -620,7 +620,7 @@ TEST(Decisions, D12DevicesThatCannotBeUsedAreRefused) {
   for (const auto& usable : mtl::copyAllDevices()) EXPECT_TRUE(SupportsMTLDevice(usable)) << usable->name();
 }
 
-/// spec/00 D17: float32 unless asked; one switch for activations, gradients apart.
+/// docs/decisions.md, D17: float32 unless asked; one switch for activations, gradients apart.
 TEST(Decisions, D17FormatsOfActivationsAndGradients) {
   using enum ImageFeatureChannelFormat;
   const auto formats = [](ImageFeatureChannelFormat activations, bool gradientsInFloat32) {

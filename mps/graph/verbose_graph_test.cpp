@@ -5,7 +5,7 @@
 namespace mps::verbose_graph_test {
 namespace {
 
-/// Behaviour of programs that set graph.options = verbose (spec/06).
+/// Behaviour of programs that set graph.options = verbose.
 TEST(VerboseGraph, DescribesItselfWhenItMeetsNewSizes) {
   const auto device = mtl::newCPUDevice(2);
   const auto pool = CNNPoolingMaxNode::create(NNImageNode::create(), 2);

@@ -11,7 +11,7 @@
 #include "mps/core/node.hpp"
 
 /// Pooling: maximum, average, L2 norm and dilated maximum over a window, per feature channel
-/// (MPSCNNPooling.h; spec/02 section 3). Channels never mix; the result has as many as were read.
+/// (MPSCNNPooling.h). Channels never mix; the result has as many as were read.
 ///
 /// Window of destination pixel x on one axis: taps left + dilation * p, p = 0 ... kernel - 1, with
 /// left = offset + stride * x - floor(((kernel - 1) * dilation + 1) / 2).
@@ -131,7 +131,7 @@ class CNNPoolingAverage : public CNNPooling {
 };
 
 /// out(x, y, c) = sqrt(sum over taps inside the image of in(tap, c)^2), not divided by the window's size
-/// (MPSCNNPoolingL2Norm). Taps outside add nothing in both edge modes (spec/00 D2).
+/// (MPSCNNPoolingL2Norm). Taps outside add nothing in both edge modes (docs/decisions.md, D2).
 class CNNPoolingL2Norm : public CNNPooling {
  public:
   /// Parameters as for CNNPoolingMax.
@@ -205,7 +205,7 @@ class CNNDilatedPoolingMax : public CNNPooling {
 /// In the inherited encodes without a state, destination pixel clipRect.origin + j stands for source pixel y0
 /// + j, y0 being the first pixel of the first window that lies inside the source. kernelOffset moves the
 /// windows: primaryOffset * stride + kernelOffset is the position in the gradient with zeros between its
-/// pixels (spec/00 D8). The result is deterministic; pixels without a window are 0.
+/// pixels (docs/decisions.md, D8). The result is deterministic; pixels without a window are 0.
 class CNNPoolingGradient : public CNNGradientKernel {
  public:
   /// The library's own.
@@ -241,7 +241,7 @@ class CNNPoolingGradient : public CNNGradientKernel {
 ///
 /// Chosen is the first NaN, else the first maximum in row-major order of the taps; a pixel wins against an
 /// equal zero outside. The gradient of a window whose maximum lies outside is dropped (Zero) or goes to the
-/// edge pixel (Clamp). Places kept in the state are used when sourceImage is the forward source; the result
+/// edge pixel (Clamp). Indices kept in the state are used when sourceImage is the forward source; the result
 /// is the same.
 ///
 ///     auto pool = mps::CNNPoolingMax::create(device, 2, 2, 2, 2);
@@ -275,7 +275,7 @@ class CNNPoolingMaxGradient : public CNNPoolingGradient {
 
 /// dIn(y) = sum over windows x that contain y of g(x) / N(x), N as in the forward pass
 /// (MPSCNNPoolingAverageGradient). Only the size of sourceImage counts: an unwritten temporary image will do
-/// (spec/00 D10).
+/// (docs/decisions.md, D10).
 ///
 ///     auto pool = mps::CNNPoolingAverage::create(device, 3, 3);
 ///     std::shared_ptr<mps::State> state;

@@ -33,7 +33,7 @@ void benchDilated(Bench& bench, const std::string& shape, std::size_t size, std:
 
 }  // namespace
 
-/// The gradients of maxima read the saved places and not the source.
+/// The gradients of maxima read the saved indices and not the source.
 void benchPooling(Bench& bench) {
   using enum BenchPair::Input;
   benchWindow<CNNPoolingMax, CNNPoolingMaxGradient>(bench, "56x56x64 kernel 2x2 stride 2", 56, 64, 2, 2,

@@ -15,7 +15,7 @@ namespace mps::detail {
 /// How the tensors of a case lie in memory.
 enum class PoolingLayout : std::uint8_t {
   Dense,
-  Strided,        ///< gaps between pixels, rows and images
+  Strided,        ///< strided pixels, rows and images
   RepeatedImage,  ///< the inputs' images are all the same memory
 };
 
@@ -228,7 +228,7 @@ inline PoolingCase wholeLinesPoolingCase(std::int64_t images, std::int64_t pixel
            .channels = 64}};
 }
 
-/// What is timed: the shapes of networks, 32 images of 56 x 56 pixels (spec/02 section 3).
+/// What is timed: the shapes of networks, 32 images of 56 x 56 pixels.
 inline std::vector<PoolingCase> poolingBenchCases(std::int64_t channels = 64) {
   using enum PoolingKind;
   using enum ImageEdgeMode;

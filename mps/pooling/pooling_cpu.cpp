@@ -90,7 +90,7 @@ HWY_AFTER_NAMESPACE();
 #include <array>
 #include <thread>
 
-#include "mps/pooling/pooling_plain.hpp"
+#include "mps/pooling/pooling_direct.hpp"
 #include "mtl/cpu/stream.hpp"
 
 namespace mps::detail {
@@ -209,7 +209,7 @@ Preparation prepareVectors(const PoolingProblem& problem) {
 
 constexpr std::array<Implementation<PoolingProblem>, 2> kImplementations{{
     {"vectors", prepareVectors},
-    {"plain", preparePlainPooling},
+    {"direct", prepareDirectPooling},
 }};
 
 }  // namespace

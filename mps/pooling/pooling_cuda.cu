@@ -1,53 +1,94 @@
 #include <array>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
 
-#include "mps/pooling/pooling_cells_cuda.cuh"
+#include "mps/pooling/pooling_direct.hpp"
 #include "mps/pooling/pooling_global_cuda.cuh"
-#include "mps/pooling/pooling_plain_cuda.cuh"
 #include "mps/pooling/pooling_problem.hpp"
-#include "mps/pooling/pooling_strip_arguments_cuda.cuh"
+#include "mps/pooling/pooling_sliding_cuda.cuh"
 #include "mps/pooling/pooling_vectors_cuda.cuh"
 
 namespace mps::detail {
 namespace {
 
 using cuda::PoolingArguments;
-using cuda::PoolingStrips;
+using cuda::SlidingWindows;
 
 bool isAligned(const void* address, std::size_t bytes) {
   return reinterpret_cast<std::uintptr_t>(address) % bytes == 0;
 }
 
-/// One thread for each element; accepts everything.
-class PlainPlan : public Plan {
- public:
-  explicit PlainPlan(const PoolingProblem& problem) : problem_(problem) {}
+struct CudaMemory {
+  __device__ static float load(ImageFeatureChannelFormat format, const std::byte* memory,
+                               std::int64_t offset) {
+    return cuda::loadAs(format, memory, offset);
+  }
+  __device__ static void store(float value, ImageFeatureChannelFormat format, std::byte* memory,
+                               std::int64_t offset) {
+    cuda::storeAs(value, format, memory, offset);
+  }
+  __device__ static float squareRoot(float value) { return sqrtf(value); }
+};
 
+enum class DirectStep { Pool, Find, Gather };
+
+/// A thread for each element of `shape`.
+template <DirectStep step>
+__global__ void visitElements(PoolingProblem problem, TensorShape shape, Operands operands) {
+  const DirectPooling<CudaMemory> pooling(problem, operands);
+  const std::int64_t count = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
+  for (std::int64_t e = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+       e < shape.elements(); e += count) {
+    const std::int64_t pixel = e / shape.channels;
+    const std::int64_t row = pixel / shape.width;
+    const std::int64_t n = row / shape.height;
+    const std::int64_t y = row % shape.height;
+    const std::int64_t x = pixel % shape.width;
+    const std::int64_t c = e % shape.channels;
+    if constexpr (step == DirectStep::Pool)
+      pooling.pool(n, y, x, c);
+    else if constexpr (step == DirectStep::Find)
+      pooling.find(n, y, x, c);
+    else
+      pooling.gather(n, y, x, c);
+  }
+}
+
+class DirectPlan : public Plan {
+ public:
+  explicit DirectPlan(const PoolingProblem& problem) : problem_(problem) {}
+
+  [[nodiscard]] std::size_t scratchBytes() const override {
+    return DirectPooling<CudaMemory>::scratchBytes(problem_);
+  }
   [[nodiscard]] bool canAccumulate() const override {
     return problem_.direction == PoolingDirection::Gradient &&
            problem_.destination.format == ImageFeatureChannelFormat::Float32;
   }
   void run(mtl::Stream& stream, const Operands& operands) const override {
-    const cuda::PlainOperands plain{operands.source, operands.gradient, operands.destination, operands.saved,
-                                    operands.accumulate};
-    const dim3 grid(mtl::cuda::blocksFor(std::min(problem_.destination.elements(), kMostThreads)));
-    const dim3 block(mtl::cuda::kBlockThreads);
+    if (DirectPooling<CudaMemory>::finds(problem_))
+      visit<DirectStep::Find>(stream, problem_.gradient, operands);
     if (problem_.direction == PoolingDirection::Forward)
-      mtl::cuda::launch(stream, cuda::poolPlain, grid, block, 0, problem_, plain);
+      visit<DirectStep::Pool>(stream, problem_.destination, operands);
     else
-      mtl::cuda::launch(stream, cuda::gatherPlain, grid, block, 0, problem_, plain);
+      visit<DirectStep::Gather>(stream, problem_.destination, operands);
   }
 
  protected:
   [[nodiscard]] const PoolingProblem& problem() const { return problem_; }
 
  private:
-  /// Each then takes several elements.
-  static constexpr std::int64_t kMostThreads = std::int64_t{1} << 24U;
+  template <DirectStep step>
+  void visit(mtl::Stream& stream, const TensorShape& shape, const Operands& operands) const {
+    constexpr std::int64_t kMostThreads = std::int64_t{1} << 24U;  // each then takes several elements
+    if (shape.elements() == 0) return;
+    mtl::cuda::launch(stream, visitElements<step>,
+                      dim3(mtl::cuda::blocksFor(std::min(shape.elements(), kMostThreads))),
+                      dim3(mtl::cuda::kBlockThreads), 0, problem_, shape, operands);
+  }
+
   PoolingProblem problem_;
 };
 
@@ -88,126 +129,106 @@ class GlobalPlan final : public Plan {
   cuda::GlobalPoolingArguments arguments_;
 };
 
-/// 16 bytes of channels at once where the addresses allow it, which shows when it runs.
+/// Kernels for 16 bytes of channels. Addresses are known when a plan runs: where they are no multiples of 16, it is a
+/// DirectPlan.
 template <class T>
-class VectorPlan final : public PlainPlan {
+class VectorPlan : public DirectPlan {
  public:
-  explicit VectorPlan(const PoolingProblem& problem)
-      : PlainPlan(problem), windows_(problem), pixels_(problem), areApart_(cuda::windowsAreApart(problem)) {
-    const std::int64_t packs = problem.source.channels / cuda::kLanes<T>;
-    if (PoolingStrips::takes(problem)) strips_.emplace(problem);
-    gathersStrips_ = PoolingStrips::takesGradient(problem);
-    windows_.cover(problem.source.images, problem.y.destinationSize, problem.x.destinationSize, packs);
-    pixels_.cover(problem.destination.images, problem.destination.height, problem.destination.width, packs);
+  using DirectPlan::DirectPlan;
+
+  void run(mtl::Stream& stream, const Operands& operands) const final {
+    if (!isAligned(operands.source, 16) || !isAligned(operands.gradient, 16) ||
+        !isAligned(operands.destination, 16) || !isAligned(operands.saved, cuda::kLanes<T>))
+      return DirectPlan::run(stream, operands);
+    std::byte* const found = DirectPooling<CudaMemory>::finds(problem()) ? operands.scratch : operands.saved;
+    const bool isUnsaved = problem().direction == PoolingDirection::Forward && !problem().saveIndices;
+    runVectors(stream,
+               {reinterpret_cast<const T*>(operands.source), reinterpret_cast<const T*>(operands.gradient),
+                reinterpret_cast<T*>(operands.destination),
+                isUnsaved ? nullptr : reinterpret_cast<std::uint8_t*>(found)},
+               operands.accumulate);
   }
 
-  [[nodiscard]] std::size_t scratchBytes() const override {
-    const auto elements = static_cast<std::size_t>(problem().windows() * problem().source.channels);
-    if (problem().direction == PoolingDirection::Forward || areApart_) return 0;
-    if (problem().kind == PoolingKind::L2Norm) return elements * sizeof(float);
-    return problem().kind == PoolingKind::Max && !problem().useIndices ? elements : 0;
-  }
+ protected:
+  /// What is not saved is null in the forward pass; a gradient finds it, in scratch memory.
+  using Addresses = cuda::PoolingAddresses<T>;
+  virtual void runVectors(mtl::Stream& stream, const Addresses& at, bool accumulate) const = 0;
 
-  void run(mtl::Stream& stream, const Operands& operands) const override {
-    const bool isAlignedEverywhere = isAligned(operands.source, 16) && isAligned(operands.gradient, 16) &&
-                                     isAligned(operands.destination, 16) &&
-                                     isAligned(operands.saved, cuda::kLanes<T>);
-    if (!isAlignedEverywhere) return PlainPlan::run(stream, operands);
-    const Addresses addresses{
-        reinterpret_cast<const T*>(operands.source), reinterpret_cast<const T*>(operands.gradient),
-        reinterpret_cast<T*>(operands.destination), reinterpret_cast<std::uint8_t*>(operands.saved)};
-    if (problem().direction == PoolingDirection::Forward)
-      pool(stream, addresses);
-    else
-      gather(stream, addresses, operands);
+  [[nodiscard]] bool findsIndices() const {
+    return this->problem().kind == PoolingKind::Max && DirectPooling<CudaMemory>::finds(this->problem());
+  }
+};
+
+/// Every window by itself; a gradient is gathered by pixels.
+template <class T>
+class WindowPlan final : public VectorPlan<T> {
+ public:
+  explicit WindowPlan(const PoolingProblem& problem)
+      : VectorPlan<T>(problem), windows_(problem), pixels_(problem) {
+    const std::int64_t vectors = problem.source.channels / cuda::kLanes<T>;
+    windows_.cover(problem.source.images, problem.y.destinationSize, problem.x.destinationSize, vectors);
+    pixels_.cover(problem.destination.images, problem.destination.height, problem.destination.width, vectors);
   }
 
  private:
-  using Addresses = cuda::PoolingAddresses<T>;
-
   template <class... Parameters, class... Values>
   static void launch(mtl::Stream& stream, void (*kernel)(PoolingArguments, Parameters...),
                      const PoolingArguments& arguments, Values... values) {
     mtl::cuda::launch(stream, kernel, arguments.grid.grid, arguments.grid.block, 0, arguments, values...);
   }
 
-  void pool(mtl::Stream& stream, const Addresses& at) const {
-    using cuda::MaximumOutput;
-    if (strips_)
-      return strips_->pool(
-          stream, Addresses{at.source, nullptr, at.destination, problem().saveIndices ? at.saved : nullptr});
-    switch (problem().kind) {
-      case PoolingKind::Max:
-        if (problem().saveIndices)
-          return launch(stream, cuda::poolMaxima<T, MaximumOutput::Both>, windows_, at.source, at.destination,
-                        at.saved);
-        return launch(stream, cuda::poolMaxima<T, MaximumOutput::Value>, windows_, at.source, at.destination,
-                      at.saved);
-      case PoolingKind::Average:
-        return launch(stream, cuda::poolAverages<T>, windows_, at.source, at.destination);
-      case PoolingKind::L2Norm:
-        return launch(stream, cuda::poolNorms<T>, windows_, at.source, at.destination);
-    }
-  }
-
-  /// What all pixels of a window need is computed once: by the window, or before they gather.
-  void gather(mtl::Stream& stream, const Addresses& at, const Operands& operands) const {
+  void runVectors(mtl::Stream& stream, const typename VectorPlan<T>::Addresses& at,
+                  bool accumulate) const override {
     PoolingArguments pixels = pixels_;
-    PoolingArguments cells = windows_;
-    pixels.accumulate = cells.accumulate = operands.accumulate;
-    if (areApart_) return scatter(stream, cells, at);
-    switch (problem().kind) {
-      case PoolingKind::Max: {
-        std::uint8_t* const chosen =
-            problem().useIndices ? at.saved : reinterpret_cast<std::uint8_t*>(operands.scratch);
-        if (!problem().useIndices) findPlaces(stream, at, chosen);
-        if (gathersStrips_)
-          return strips_->gather(stream, Addresses{at.source, at.gradient, at.destination, chosen},
-                                 operands.accumulate);
-        return launch(stream, cuda::gatherMaxima<T>, pixels, at.gradient, chosen, at.destination);
-      }
-      case PoolingKind::Average:
-        if (gathersStrips_) return strips_->gather(stream, at, operands.accumulate);
-        return launch(stream, cuda::gatherAverages<T>, pixels, at.gradient, at.destination);
-      case PoolingKind::L2Norm: {
-        auto* const quotients = reinterpret_cast<float*>(operands.scratch);
-        launch(stream, cuda::divideByNorms<T>, windows_, at.source, at.gradient, quotients);
-        return launch(stream, cuda::gatherNorms<T>, pixels, at.source, quotients, at.destination);
-      }
-    }
-  }
-
-  void findPlaces(mtl::Stream& stream, const Addresses& at, std::uint8_t* places) const {
-    if (strips_) return strips_->pool(stream, Addresses{at.source, nullptr, nullptr, places});
-    launch(stream, cuda::poolMaxima<T, cuda::MaximumOutput::Index>, windows_, at.source, at.destination,
-           places);
-  }
-
-  void scatter(mtl::Stream& stream, const PoolingArguments& cells, const Addresses& at) const {
-    using cuda::CellKind;
-    const auto with = [&](auto kernel) {
-      launch(stream, kernel, cells, at.source, at.gradient, at.saved, at.destination);
+    pixels.accumulate = accumulate;
+    const auto pool = [&](auto* kernel, T* destination) {
+      launch(stream, kernel, windows_, at.source, destination, at.saved);
     };
-    switch (problem().kind) {
+    const auto gather = [&](auto* kernel) {
+      launch(stream, kernel, pixels, at.source, at.gradient, at.saved,
+             reinterpret_cast<const float*>(at.saved), at.destination);
+    };
+    const bool isForward = this->problem().direction == PoolingDirection::Forward;
+    switch (this->problem().kind) {
       case PoolingKind::Max:
-        if (problem().useIndices) return with(cuda::scatterCells<T, CellKind::SavedMaximum>);
-        return with(cuda::scatterCells<T, CellKind::Maximum>);
+        if (isForward) return pool(cuda::poolWindows<T, PoolingKind::Max>, at.destination);
+        if (this->findsIndices()) pool(cuda::poolWindows<T, PoolingKind::Max>, nullptr);
+        return gather(cuda::gatherWindows<T, PoolingKind::Max>);
       case PoolingKind::Average:
-        return with(cuda::scatterCells<T, CellKind::Average>);
+        return isForward ? pool(cuda::poolWindows<T, PoolingKind::Average>, at.destination)
+                         : gather(cuda::gatherWindows<T, PoolingKind::Average>);
       case PoolingKind::L2Norm:
-        return with(cuda::scatterCells<T, CellKind::Norm>);
+        if (isForward) return pool(cuda::poolWindows<T, PoolingKind::L2Norm>, at.destination);
+        launch(stream, cuda::divideByNorms<T>, windows_, at.source, at.gradient,
+               reinterpret_cast<float*>(at.saved));
+        return gather(cuda::gatherWindows<T, PoolingKind::L2Norm>);
     }
   }
 
   PoolingArguments windows_;
   PoolingArguments pixels_;
-  std::optional<PoolingStrips> strips_;
-  bool areApart_;
-  bool gathersStrips_ = false;
 };
 
-Preparation preparePlain(const PoolingProblem& problem) {
-  return std::make_shared<const PlainPlan>(problem);
+/// Windows of 2x2 and 3x3.
+template <class T>
+class SlidingPlan final : public VectorPlan<T> {
+ public:
+  explicit SlidingPlan(const PoolingProblem& problem) : VectorPlan<T>(problem), sliding_(problem) {}
+
+ private:
+  void runVectors(mtl::Stream& stream, const typename VectorPlan<T>::Addresses& at,
+                  bool accumulate) const override {
+    if (this->problem().direction == PoolingDirection::Forward) return sliding_.pool(stream, at);
+    if (this->findsIndices())
+      sliding_.pool(stream, typename VectorPlan<T>::Addresses{at.source, nullptr, nullptr, at.saved});
+    sliding_.gather(stream, at, accumulate);
+  }
+
+  SlidingWindows sliding_;
+};
+
+Preparation prepareDirect(const PoolingProblem& problem) {
+  return std::make_shared<const DirectPlan>(problem);
 }
 
 /// Why the tensors are not all float32, or all float16, or "".
@@ -221,33 +242,48 @@ std::string objectionToFormats(const PoolingProblem& problem) {
              : "";
 }
 
+/// Plan<float> or Plan<Float16>.
+template <template <class> class PlanOf>
+Preparation makePlan(const PoolingProblem& problem) {
+  if (problem.destination.format == ImageFeatureChannelFormat::Float16)
+    return std::make_shared<const PlanOf<Float16>>(problem);
+  return std::make_shared<const PlanOf<float>>(problem);
+}
+
 Preparation prepareGlobal(const PoolingProblem& problem) {
   if (!cuda::GlobalPoolingArguments::takes(problem)) return Refusal{"it is for averages of whole images"};
   if (problem.source.images == 0) return Refusal{"there are no images"};
   if (std::string why = objectionToFormats(problem); !why.empty()) return Refusal{std::move(why)};
-  if (problem.destination.format == ImageFeatureChannelFormat::Float16)
-    return std::make_shared<const GlobalPlan<Float16>>(problem);
-  return std::make_shared<const GlobalPlan<float>>(problem);
+  return makePlan<GlobalPlan>(problem);
 }
 
-Preparation prepareVectors(const PoolingProblem& problem) {
+/// Why kernels for 16 bytes of channels do not take a problem, or "".
+std::string objectionToVectors(const PoolingProblem& problem) {
+  if (std::string why = objectionToFormats(problem); !why.empty()) return why;
   const bool isGradient = problem.direction == PoolingDirection::Gradient;
-  const ImageFeatureChannelFormat format = problem.destination.format;
-  if (std::string why = objectionToFormats(problem); !why.empty()) return Refusal{std::move(why)};
   for (const TensorShape* shape : {&problem.source, &problem.destination, &problem.gradient})
     if ((isGradient || shape != &problem.gradient) && !cuda::takesLanes(*shape))
-      return Refusal{"channels or strides are no multiples of 16 bytes"};
-  if (problem.kind == PoolingKind::Max && problem.indexBytes() != 1) return Refusal{"more than 255 taps"};
-  if (!PoolingArguments::fits(problem)) return Refusal{"sizes leave 31 bits"};
-  if (format == ImageFeatureChannelFormat::Float16)
-    return std::make_shared<const VectorPlan<Float16>>(problem);
-  return std::make_shared<const VectorPlan<float>>(problem);
+      return "channels or strides are no multiples of 16 bytes";
+  if (problem.kind == PoolingKind::Max && problem.indexBytes() != 1) return "more than 255 taps";
+  return PoolingArguments::fits(problem) ? "" : "sizes leave 31 bits";
 }
 
-constexpr std::array<Implementation<PoolingProblem>, 3> kImplementations{{
+Preparation prepareWindows(const PoolingProblem& problem) {
+  if (std::string why = objectionToVectors(problem); !why.empty()) return Refusal{std::move(why)};
+  return makePlan<WindowPlan>(problem);
+}
+
+Preparation prepareSliding(const PoolingProblem& problem) {
+  if (std::string why = objectionToVectors(problem); !why.empty()) return Refusal{std::move(why)};
+  if (std::string why = SlidingWindows::objectionTo(problem); !why.empty()) return Refusal{std::move(why)};
+  return makePlan<SlidingPlan>(problem);
+}
+
+constexpr std::array<Implementation<PoolingProblem>, 4> kImplementations{{
     {"global", prepareGlobal},
-    {"vectors", prepareVectors},
-    {"plain", preparePlain},
+    {"sliding window", prepareSliding},
+    {"thread per window", prepareWindows},
+    {"direct", prepareDirect},
 }};
 
 }  // namespace

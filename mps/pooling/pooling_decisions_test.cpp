@@ -6,7 +6,7 @@
 #include "mps/core/test_images.hpp"
 #include "mps/pooling/pooling.hpp"
 
-/// Decisions of spec/00 about pooling that no kernel before the gradient shows, what a graph asks of it, and what lies
+/// Decisions about pooling that no kernel before the gradient shows, what a graph asks of it, and what lies
 /// outside of images and of 32 bits.
 namespace mps::pooling_decisions_test {
 namespace {
@@ -102,7 +102,7 @@ TEST_F(PoolingDecisions, GradientsOfOtherNumbersOfChannelsAreRefused) {
   refuses(*CNNDilatedPoolingMaxGradient::create(device_, 1, 1, 1, 1, 1, 1));
 }
 
-/// spec/02 section 3.6: window x has gradient pixel primaryOffset + x, and there is none before pixel 0.
+/// Window x has gradient pixel primaryOffset + x, and there is none before pixel 0.
 TEST_F(PoolingDecisions, NoGradientLiesBeforeTheGradientImage) {
   const auto gradient = CNNPoolingAverageGradient::create(device_, 2, 1, 2, 1);
   gradient->setPrimaryOffset({-1, 0, 0});

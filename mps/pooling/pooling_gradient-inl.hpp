@@ -316,7 +316,7 @@ class GradientRows {
     }
   }
 
-  /// The places of a row's maxima from a window on: the saved ones, or found again in the source.
+  /// The indices of a row's maxima from a window on: the saved ones, or found again in the source.
   const std::byte* indexRow(std::int64_t j, std::int64_t window) {
     const auto bytes = static_cast<std::int64_t>(problem_.indexBytes());
     if (problem_.useIndices) {

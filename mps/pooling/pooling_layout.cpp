@@ -17,29 +17,6 @@ std::int64_t floorDivide(std::int64_t a, std::int64_t b) {
   return a / b - (a % b < 0 ? 1 : 0);
 }
 
-/// Adds the windows whose tap falls on a coordinate by itself.
-void addExactTaps(const WindowAxis& axis, std::vector<std::vector<WindowTap>>& windows) {
-  for (std::int64_t i = 0; i < axis.destinationSize; ++i)
-    for (std::int64_t p = axis.firstInside(i); p < axis.endInside(i); ++p)
-      windows[static_cast<std::size_t>(axis.firstTap(i) + axis.dilation * p)].push_back({i, p});
-}
-
-/// Taps outside the source that are clamped to its first or last pixel, and that can be chosen as a maximum.
-std::vector<WindowTap> clampedTaps(const WindowAxis& axis, bool toLast) {
-  std::vector<WindowTap> taps;
-  for (std::int64_t i = 0; i < axis.destinationSize; ++i) {
-    const std::int64_t first = axis.firstTap(i);
-    if (!toLast && first < 0) taps.push_back({i, 0});
-    if (toLast && axis.endInside(i) < axis.kernelSize) taps.push_back({i, axis.endInside(i)});
-  }
-  return taps;
-}
-
-void sortByWindow(std::vector<WindowTap>& taps) {
-  std::stable_sort(taps.begin(), taps.end(),
-                   [](const WindowTap& a, const WindowTap& b) { return a.window < b.window; });
-}
-
 /// Columns of a tile that reads `overlap` more of them than it has positions.
 std::int64_t tileColumns(std::int64_t channels, std::int64_t overlap) {
   return std::max(kTileElements / std::max<std::int64_t>(1, channels), 2 * overlap);
@@ -65,16 +42,6 @@ std::int64_t largestSpan(const WindowsOfPixels& rows, std::int64_t size) {
 
 }  // namespace
 
-std::int64_t countedTaps(const WindowAxis& axis, std::int64_t window, ImageEdgeMode edgeMode,
-                         std::int64_t zeroPadSize) {
-  if (edgeMode == ImageEdgeMode::Zero) return axis.kernelSize;
-  // The zero band makes a larger image.
-  WindowAxis padded = axis;
-  padded.sourceSize += 2 * zeroPadSize;
-  padded.offset += zeroPadSize;
-  return std::max<std::int64_t>(0, padded.endInside(window) - padded.firstInside(window));
-}
-
 std::vector<WindowSegment> windowSegments(const PoolingProblem& problem) {
   const WindowAxis& axis = problem.x;
   std::vector<WindowSegment> segments;
@@ -92,13 +59,10 @@ std::vector<WindowSegment> windowSegments(const PoolingProblem& problem) {
 
 WindowsOfPixels::WindowsOfPixels(const WindowAxis& axis, bool clamp) {
   std::vector<std::vector<WindowTap>> windows(static_cast<std::size_t>(axis.sourceSize));
-  addExactTaps(axis, windows);
-  if (clamp) {
-    for (const bool toLast : {false, true}) {
-      auto& border = toLast ? windows.back() : windows.front();
-      for (const WindowTap& tap : clampedTaps(axis, toLast)) border.push_back(tap);
-      sortByWindow(border);
-    }
+  for (std::int64_t i = 0; i < axis.destinationSize; ++i) {
+    const TapsOfMaximum taps(axis, i, clamp);
+    for (std::int64_t p = taps.begin; p < taps.end; ++p)
+      windows[static_cast<std::size_t>(taps.pixel(p))].push_back({i, taps.tap(p)});
   }
   first_.push_back(0);
   for (const auto& taps : windows) {

@@ -18,9 +18,6 @@ struct WindowSegment {
   std::int64_t end = 0;
   std::int64_t divisor = 0;  ///< average pooling: taps that count on this axis; else 0
 };
-/// Taps of a window that count for average pooling, on one axis (spec/02 section 3.3).
-std::int64_t countedTaps(const WindowAxis& axis, std::int64_t window, ImageEdgeMode edgeMode,
-                         std::int64_t zeroPadSize);
 std::vector<WindowSegment> windowSegments(const PoolingProblem& problem);
 
 /// A window and the tap of it that reads a given source coordinate.
@@ -28,9 +25,7 @@ struct WindowTap {
   std::int64_t window = 0;
   std::int64_t tap = 0;
 };
-/// For each source coordinate the windows that read it there, ascending. With `clamp` also those that are
-/// clamped to it; of several taps of one window the first can be chosen as a maximum, so the others may be
-/// left out.
+/// For each source coordinate the windows that read it, ascending, by the taps of TapsOfMaximum.
 class WindowsOfPixels {
  public:
   WindowsOfPixels() = default;
@@ -85,7 +80,7 @@ struct RowTap {
 /// The pass that computes rows of windows from the source.
 struct WindowRowsLayout {
   std::vector<WindowSegment> segments;
-  bool indices = false;          ///< look for the place of the maximum
+  bool indices = false;          ///< look for the index of the maximum
   std::int64_t tileWindows = 1;  ///< windows of a tile, at most
   std::int64_t interiorBegin =
       0;  ///< windows [interiorBegin, interiorEnd) lie inside the source on this axis
@@ -128,9 +123,9 @@ struct GradientRowsLayout {
   std::int64_t interiorBegin = 0;  ///< pixels [interiorBegin, interiorEnd): a stride further on is a window
   std::int64_t interiorEnd = 0;    ///< further on, with the same taps
   bool allColumnsAreRead = false;
-  bool needsWindowRows = false;  ///< norms or places of maxima come from the source
+  bool needsWindowRows = false;  ///< norms or indices of maxima come from the source
   WindowRowsLayout windowRows;
-  std::int64_t ringRows = 0;     ///< rows of windows that are kept: quotients by norms, or places of maxima
+  std::int64_t ringRows = 0;     ///< rows of windows that are kept: quotients by norms, or indices of maxima
   std::size_t ringLength = 0;    ///< one of them
   std::int64_t columnBegin = 0;  ///< source columns that the destination shows
   std::int64_t columnEnd = 0;

@@ -7,7 +7,7 @@
 
 #include "mps/core/node.hpp"
 
-/// Graph nodes of the pooling kernels (spec/04 sections 7.3 and 8.1). Kernels made by these nodes have edge
+/// Graph nodes of the pooling kernels. Kernels made by these nodes have edge
 /// mode Clamp; padding is Same, centred, remainder to the top left, unless paddingPolicy says otherwise.
 namespace mps {
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -12,12 +13,59 @@
 
 namespace mps::detail {
 
+/// The taps of a window, on one axis, that can hold its maximum: those inside and, with `clamps`, on each side the
+/// first that stands for the border pixel, unless a tap inside reads that. A loop over [begin, end) visits their
+/// pixels in order.
+struct TapsOfMaximum {
+  std::int64_t begin;
+  std::int64_t end;
+
+  constexpr TapsOfMaximum(const WindowAxis& axis, std::int64_t window, bool clamps)
+      : begin(axis.firstInside(window)),
+        end(axis.endInside(window)),
+        first_(axis.firstTap(window)),
+        dilation_(axis.dilation),
+        last_(axis.sourceSize - 1),
+        firstInside_(begin) {
+    if (!clamps) return;
+    const bool standsBefore = begin > 0 && (begin == axis.kernelSize || coordinate(begin) != 0);
+    const bool standsBehind = end < axis.kernelSize && (end == 0 || coordinate(end - 1) != last_);
+    if (standsBefore) --begin;
+    if (standsBehind) ++end;
+  }
+  /// The number of tap i of the loop.
+  [[nodiscard]] constexpr std::int64_t tap(std::int64_t i) const { return i < firstInside_ ? 0 : i; }
+  [[nodiscard]] constexpr std::int64_t pixel(std::int64_t i) const {
+    return i < firstInside_ ? 0 : std::min(coordinate(i), last_);
+  }
+  [[nodiscard]] constexpr std::int64_t count() const { return end - begin; }
+
+ private:
+  [[nodiscard]] constexpr std::int64_t coordinate(std::int64_t i) const { return first_ + dilation_ * i; }
+
+  std::int64_t first_;
+  std::int64_t dilation_;
+  std::int64_t last_;
+  std::int64_t firstInside_;
+};
+
+/// Taps of a window, on one axis, that count for average pooling: all, or, with edge mode Clamp, those in the source
+/// and the band of zeros around it.
+constexpr std::int64_t countedTaps(const WindowAxis& axis, std::int64_t window, ImageEdgeMode edgeMode,
+                                   std::int64_t zeroPadSize) {
+  if (edgeMode == ImageEdgeMode::Zero) return axis.kernelSize;
+  WindowAxis padded = axis;  // the zeros make a larger image
+  padded.sourceSize += 2 * zeroPadSize;
+  padded.offset += zeroPadSize;
+  return std::max<std::int64_t>(0, padded.endInside(window) - padded.firstInside(window));
+}
+
 /// What a window computes; dilated max pooling is Max with a dilation in the axes.
 enum class PoolingKind : std::uint8_t { Max, Average, L2Norm };
 
 enum class PoolingDirection : std::uint8_t { Forward, Gradient };
 
-/// All numbers of one pooling call, forward or gradient (spec/02 section 3).
+/// All numbers of one pooling call, forward or gradient.
 ///
 /// | operand     | forward                             | gradient |
 /// |-------------|-------------------------------------|--------------------------------------------------------|
@@ -33,7 +81,8 @@ enum class PoolingDirection : std::uint8_t { Forward, Gradient };
 /// outside zero won. They lie densely in the order image, y, x, channel over the windows (y.destinationSize
 /// rows of x.destinationSize), in elements of indexBytes(). With edge mode Clamp a tap outside stands for the
 /// pixel it is clamped to. The chosen tap is the first NaN, otherwise the first maximum, in row-major order;
-/// an outside zero is chosen only where it is greater than all taps inside.
+/// an outside zero is chosen only where it is greater than all taps inside. Where several taps of an axis stand for
+/// the chosen pixel, the number is that of the one inside, else of the first (TapsOfMaximum).
 ///
 /// With afterReLU the gradient includes the derivative of the ReLU that made the source, which left the sign bit
 /// of what it cut off (neuron_span.hpp): a window whose maximum has its sign bit set and is no NaN has
@@ -51,7 +100,7 @@ struct PoolingProblem {
   TensorShape source;
   TensorShape destination;
   TensorShape gradient;  ///< gradient only
-  /// Gradient only: the source coordinate that destination pixel 0 stands for (y0 in spec/02 section 3.6).
+  /// Gradient only: the source coordinate that destination pixel 0 stands for.
   /// Destination pixels that stand for nothing inside the source become 0.
   std::int64_t destinationOriginX = 0;
   std::int64_t destinationOriginY = 0;

@@ -13,7 +13,7 @@ struct Pixel {
   std::int64_t x = 0;
 };
 
-/// left(x) + d * p of spec/02 section 1.1.
+/// Where tap p of a window lies.
 std::int64_t tapPosition(const WindowAxis& axis, std::int64_t window, std::int64_t tap) {
   const std::int64_t dilated = (axis.kernelSize - 1) * axis.dilation + 1;
   return axis.offset + axis.stride * window - dilated / 2 + axis.dilation * tap;
@@ -86,11 +86,19 @@ Maximum findMaximum(const PoolingProblem& problem, const ReferenceTensor& source
     hasBest = true;
   }
   if (hasOutsideZero && (!hasBest || best.value < 0)) return {};
+  // Of the taps that read the chosen pixel, the one inside counts.
+  std::int64_t row = best.tap / problem.x.kernelSize;
+  std::int64_t column = best.tap % problem.x.kernelSize;
+  for (std::int64_t q = 0; q < problem.y.kernelSize; ++q)
+    if (tapPosition(problem.y, window.place.y, q) == best.pixel.y) row = q;
+  for (std::int64_t p = 0; p < problem.x.kernelSize; ++p)
+    if (tapPosition(problem.x, window.place.x, p) == best.pixel.x) column = p;
+  best.tap = column + problem.x.kernelSize * row;
   if (problem.afterReLU && std::signbit(best.value) && !std::isnan(best.value)) best.tap = -1;
   return best;
 }
 
-/// N(x, y) of spec/02 section 3.3.
+/// How many taps of a window count for an average.
 std::int64_t averageDivisor(const PoolingProblem& problem, const Window& window) {
   if (problem.edgeMode == ImageEdgeMode::Zero) return problem.x.kernelSize * problem.y.kernelSize;
   return std::ranges::count_if(window.taps, [&](const Tap& tap) {

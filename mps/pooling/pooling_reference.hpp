@@ -6,7 +6,7 @@
 #include "mps/core/reference_tensor.hpp"
 #include "mps/pooling/pooling_problem.hpp"
 
-/// Pooling in float64, straight from spec/02 sections 1.1 and 3.2 to 3.7. Of the problem the formats count
+/// Pooling in float64. Of the problem the formats count
 /// only for the error bounds, the strides not at all.
 namespace mps::detail {
 

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::uint64_t kSeed = 20260611;
 
-/// A pooling call on one image of one channel, written as in spec/02 section 3.8.
+/// A pooling call on one image of one channel.
 struct Example {
   PoolingKind kind = PoolingKind::Max;
   ImageEdgeMode edgeMode = ImageEdgeMode::Zero;
@@ -78,7 +78,7 @@ void expectNear(const Numbers& found, const Numbers& expected) {
   for (std::size_t i = 0; i < found.size(); ++i) EXPECT_NEAR(found[i], expected[i], 5e-7) << i;
 }
 
-// Examples of spec/02 section 3.6 and 3.8, by their names there.
+// Worked examples, P1 to P4.
 
 Example exampleP0() {
   return rowExample(PoolingKind::Average, ImageEdgeMode::Zero,
@@ -115,8 +115,8 @@ TEST(PoolingExampleP1, Clamp) {
   const Example example = exampleP1(ImageEdgeMode::Clamp);
   EXPECT_EQ(example.forward(), (Numbers{-1, -3, 11, 12}));
   EXPECT_EQ(example.gradient({1, 10, 100, 1000}), (Numbers{1, 0, 10, 0, 0, 0, 0, 0, 0, 0, 100, 1000}));
-  // A and B begin with a clamped row: their first maximum is the pixel's copy outside.
-  EXPECT_EQ(example.indices(), (Indices{0, 0, 5, 4}));
+  // A and B begin with a clamped row, which repeats the row of the chosen pixel: the tap inside counts.
+  EXPECT_EQ(example.indices(), (Indices{3, 3, 5, 4}));
 }
 
 TEST(PoolingExampleP1, Zero) {

@@ -43,7 +43,7 @@ inline std::size_t wholeVectors(std::int64_t elements) {
 // Stores
 // --------------------------------------------------------------------------------------------------------
 
-/// Where a run goes: an address, and whether past the caches.
+/// Where a run goes: an address, and whether by non-temporal stores.
 template <class T>
 struct Target {
   T* address;
@@ -57,7 +57,7 @@ struct Target {
   }
 };
 
-/// Whether all vectors of runs from this address on may be streamed, if channels fill whole vectors.
+/// Whether all vectors of runs from this address on may be non-temporal stores, if channels fill whole vectors.
 template <class T>
 bool isAlignedToVectors(const T* address) {
   return reinterpret_cast<std::uintptr_t>(address) % (hn::Lanes(FloatTag()) * sizeof(T)) == 0;

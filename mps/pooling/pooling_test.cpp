@@ -11,7 +11,7 @@
 #include "mps/core/test_images.hpp"
 #include "mps/pooling/pooling_node.hpp"
 
-/// The public classes, against the worked examples of spec/02 section 3.8 and the decisions of spec/00. The
+/// The public classes, against worked examples and docs/decisions.md. The
 /// kernels' arithmetic over all shapes is tested with their plans.
 namespace mps::pooling_test {
 namespace {
@@ -162,7 +162,7 @@ TEST_F(Pooling, ExampleP2Average) {
   }
 }
 
-/// Both edge modes give the same (spec/00 D2).
+/// Both edge modes give the same (docs/decisions.md, D2).
 TEST_F(Pooling, ExampleP3L2Norm) {
   const auto source = image(sizeOf(4, 2, 1), {3, 1, -5, 6, 4, 1, 3, 8});
   for (const ImageEdgeMode edgeMode : {ImageEdgeMode::Zero, ImageEdgeMode::Clamp}) {
@@ -231,7 +231,7 @@ TEST_F(Pooling, DefaultsAreThoseOfTheTables) {
   EXPECT_EQ(averageGradient->primaryStrideInPixelsX(), 1U);
 }
 
-/// Copies are objects of their own (spec/00 D13).
+/// Copies are objects of their own (docs/decisions.md, D13).
 TEST_F(Pooling, CopiesKeepTheirProperties) {
   const auto average = CNNPoolingAverage::create(device_, 3, 2, 4, 5);
   average->setZeroPadSizeX(6);
@@ -308,7 +308,7 @@ TEST_F(Pooling, OtherEdgeModesAreRefused) {
   }
 }
 
-/// unorm formats are sources only (spec/00 D16).
+/// unorm formats are sources only (docs/decisions.md, D16).
 TEST_F(Pooling, Formats) {
   const auto bytes = Image::create(device_, ImageDescriptor(Unorm8, 2, 1, 1));
   const std::array<std::uint8_t, 2> codes{51, 255};
@@ -327,7 +327,7 @@ TEST_F(Pooling, Formats) {
 // ----------------------------------------------------------------------------------
 
 TEST_F(Pooling, PaddingPoliciesSizeTheDestinationAndSetTheOffset) {
-  // spec/02 section 1.3: source, kernel, stride, policy -> size, offset
+  // source, kernel, stride, policy -> size, offset
   struct Row {
     std::size_t size, kernel, stride;
     NNPaddingMethod method;
@@ -555,7 +555,7 @@ TEST_F(PoolingDecision, D11AnotherImageIsComputedWithAndTheResultIsRefused) {
       {"CNNPoolingMaxGradient", "sourceImage", "the forward result"}));
 }
 
-/// Places of maxima are no resources of the state; they serve each part of the batch that they were made
+/// Indices of maxima are no resources of the state; they serve each part of the batch that they were made
 /// from.
 TEST_F(PoolingDecision, D14SavedPlacesAreNoResources) {
   const auto commandBuffer = commands();
@@ -617,7 +617,7 @@ std::shared_ptr<Kernel> kernelOf(const NNFilterNode& node, const std::shared_ptr
   return std::dynamic_pointer_cast<Kernel>(node.makeKernel(device));
 }
 
-/// Nodes clamp, kernels do not (spec/02 section 3.1).
+/// Nodes clamp, kernels do not.
 TEST_F(Pooling, NodesMakeClampedKernels) {
   const auto source = NNImageNode::create();
   const auto expectKernel = [&](const std::shared_ptr<CNNPoolingNode>& node, const std::string& kernelClass,
@@ -652,7 +652,7 @@ TEST_F(Pooling, NodesMakeClampedKernels) {
                {2, 3, 4, 5, 6, 7});
 }
 
-/// spec/04 section 8.1: a gradient node has the sizes that it is made with, and so has its kernel.
+/// A gradient node has the sizes that it is made with, and so has its kernel.
 template <class Node>
 void expectGradientNode(const std::string& name, const std::shared_ptr<mtl::Device>& device) {
   const auto gradient = NNImageNode::create(), source = NNImageNode::create();

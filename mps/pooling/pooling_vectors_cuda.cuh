@@ -1,5 +1,6 @@
 #pragma once
 
+#include "mps/pooling/pooling_direct.hpp"
 #include "mps/pooling/pooling_windows_cuda.cuh"
 
 /// Pooling kernels over 16 bytes of channels; T is float or Float16, of all tensors.
@@ -10,9 +11,9 @@ struct Piece {
   std::int32_t x;
   std::int32_t channel;
 
-  __device__ Piece(const Divider& packs, std::uint32_t number, int lanes)
-      : x(static_cast<std::int32_t>(packs.divide(number))),
-        channel((static_cast<std::int32_t>(number) - x * static_cast<std::int32_t>(packs.divisor())) *
+  __device__ Piece(const Divider& vectors, std::uint32_t number, int lanes)
+      : x(static_cast<std::int32_t>(vectors.divide(number))),
+        channel((static_cast<std::int32_t>(number) - x * static_cast<std::int32_t>(vectors.divisor())) *
                 lanes) {}
 };
 /// A row of an image.
@@ -58,22 +59,19 @@ struct IndexBytes {
   }
 };
 
+inline constexpr std::int32_t kNoIndex = 0xFF;
+
 /// Calls visit(tap, values) for the taps of a window in row-major order.
 template <class T, class Visit>
 __device__ void forEachTap(const PoolingArguments& a, const TapRange& rows, const TapRange& columns,
                            const T* image, Visit visit) {
   for (std::int32_t q = rows.begin; q < rows.end; ++q) {
-    const T* const row = image + a.y.clamped(rows.first + a.y.dilation * q) * a.source.row;
+    const T* const row = image + rows.pixel(a.y, q) * a.source.row;
     for (std::int32_t p = columns.begin; p < columns.end; ++p)
-      visit(p + a.x.kernelSize * q,
-            loadLanes(row + a.x.clamped(columns.first + a.x.dilation * p) * a.source.pixel));
+      visit(columns.tap(p) + a.x.kernelSize * rows.tap(q),
+            loadLanes(row + columns.pixel(a.x, p) * a.source.pixel));
   }
 }
-
-/// What a window pass writes besides, or in place of, the maximum.
-enum class MaximumOutput { Value, Index, Both };
-
-constexpr std::int32_t kNoIndex = 0xFF;
 
 /// The first NaN of a window, otherwise its first maximum; an outside zero where that is greater.
 template <class T>
@@ -101,30 +99,7 @@ __device__ void choose(const PoolingArguments& a, const TapRange& rows, const Ta
     }
   if (a.afterReLU)
     for (int lane = 0; lane < lanes; ++lane)
-      if (isCutOff(best.values[lane])) index[lane] = kNoIndex;
-}
-
-/// Maxima, and their places in `saved`, which is dense.
-template <class T, MaximumOutput output>
-__global__ void poolMaxima(PoolingArguments a, const T* source, T* destination, std::uint8_t* saved) {
-  constexpr int lanes = kLanes<T>;
-  forEachRow(a.grid, [&](std::uint32_t number) {
-    const Row row(a.height, number);
-    const TapRange rows(a.y, row.y, a.clamps);
-    const T* const image = source + row.image * a.source.image;
-    T* const to = destination + row.image * a.destination.image + row.y * a.destination.row;
-    forEachPiece(a.grid, [&](std::uint32_t pieceNumber) {
-      const Piece piece(a.packs, pieceNumber, lanes);
-      Lanes<T> best;
-      std::int32_t index[lanes];
-      choose(a, rows, TapRange(a.x, piece.x, a.clamps), image + piece.channel, best, index);
-      if constexpr (output != MaximumOutput::Index)
-        storeLanes(best, to + piece.x * a.destination.pixel + piece.channel);
-      if constexpr (output != MaximumOutput::Value)
-        IndexBytes<lanes>::of(index).store(
-            saved + (static_cast<std::int64_t>(number) * a.grid.pieces + pieceNumber) * lanes);
-    });
-  });
+      if (isCutOffByReLU(best.values[lane])) index[lane] = kNoIndex;
 }
 
 /// Divides a sum by the number of taps that count.
@@ -139,28 +114,6 @@ __device__ void divideByTaps(const PoolingArguments& a, std::int32_t taps, Lanes
 }
 
 template <class T>
-__global__ void poolAverages(PoolingArguments a, const T* source, T* destination) {
-  constexpr int lanes = kLanes<T>;
-  forEachRow(a.grid, [&](std::uint32_t number) {
-    const Row row(a.height, number);
-    const TapRange rows(a.y, row.y, false);
-    const std::int32_t countedRows = a.y.countedTaps(row.y, a.countsNearTaps);
-    const T* const image = source + row.image * a.source.image;
-    T* const to = destination + row.image * a.destination.image + row.y * a.destination.row;
-    forEachPiece(a.grid, [&](std::uint32_t pieceNumber) {
-      const Piece piece(a.packs, pieceNumber, lanes);
-      Lanes<T> sum{};
-      forEachTap(a, rows, TapRange(a.x, piece.x, false), image + piece.channel,
-                 [&](std::int32_t /*tap*/, const Lanes<T>& values) {
-                   for (int lane = 0; lane < lanes; ++lane) sum.values[lane] += values.values[lane];
-                 });
-      divideByTaps(a, countedRows * a.x.countedTaps(piece.x, a.countsNearTaps), sum);
-      storeLanes(sum, to + piece.x * a.destination.pixel + piece.channel);
-    });
-  });
-}
-
-template <class T>
 __device__ Lanes<T> normOf(const PoolingArguments& a, const TapRange& rows, const TapRange& columns,
                            const T* image) {
   Lanes<T> sum{};
@@ -172,23 +125,42 @@ __device__ Lanes<T> normOf(const PoolingArguments& a, const TapRange& rows, cons
   return sum;
 }
 
-template <class T>
-__global__ void poolNorms(PoolingArguments a, const T* source, T* destination) {
+/// The forward pass. @param destination null: the indices alone are wanted
+/// @param saved of maxima, dense; or null
+template <class T, PoolingKind kind>
+__global__ void poolWindows(PoolingArguments a, const T* source, T* destination, std::uint8_t* saved) {
   constexpr int lanes = kLanes<T>;
   forEachRow(a.grid, [&](std::uint32_t number) {
     const Row row(a.height, number);
-    const TapRange rows(a.y, row.y, false);
-    const T* const image = source + row.image * a.source.image;
-    T* const to = destination + row.image * a.destination.image + row.y * a.destination.row;
+    const TapRange rows(a.y, row.y, a.clamps);
     forEachPiece(a.grid, [&](std::uint32_t pieceNumber) {
-      const Piece piece(a.packs, pieceNumber, lanes);
-      storeLanes(normOf(a, rows, TapRange(a.x, piece.x, false), image + piece.channel),
-                 to + piece.x * a.destination.pixel + piece.channel);
+      const Piece piece(a.vectors, pieceNumber, lanes);
+      const TapRange columns(a.x, piece.x, a.clamps);
+      const T* const image = source + row.image * a.source.image + piece.channel;
+      Lanes<T> result{};
+      if constexpr (kind == PoolingKind::Max) {
+        std::int32_t index[lanes];
+        choose(a, rows, columns, image, result, index);
+        if (saved != nullptr)
+          IndexBytes<lanes>::of(index).store(
+              saved + (static_cast<std::int64_t>(number) * a.grid.pieces + pieceNumber) * lanes);
+      } else if constexpr (kind == PoolingKind::Average) {
+        forEachTap(a, rows, columns, image, [&](std::int32_t /*tap*/, const Lanes<T>& values) {
+          for (int lane = 0; lane < lanes; ++lane) result.values[lane] += values.values[lane];
+        });
+        divideByTaps(a, a.y.countedTaps(row.y, a.countsNearTaps) * a.x.countedTaps(piece.x, a.countsNearTaps),
+                     result);
+      } else {
+        result = normOf(a, rows, columns, image);
+      }
+      if (destination != nullptr)
+        storeLanes(result, destination + row.image * a.destination.image + row.y * a.destination.row +
+                               piece.x * a.destination.pixel + piece.channel);
     });
   });
 }
 
-/// g / norm of each window, 0 where the norm is 0; dense float32, for gatherNorms.
+/// g / norm of each window, 0 where the norm is 0; dense float32, for gatherWindows.
 template <class T>
 __global__ void divideByNorms(PoolingArguments a, const T* source, const T* gradient, float* quotients) {
   constexpr int lanes = kLanes<T>;
@@ -198,7 +170,7 @@ __global__ void divideByNorms(PoolingArguments a, const T* source, const T* grad
     const T* const image = source + row.image * a.source.image;
     const T* const from = gradient + row.image * a.gradient.image + row.y * a.gradient.row;
     forEachPiece(a.grid, [&](std::uint32_t pieceNumber) {
-      const Piece piece(a.packs, pieceNumber, lanes);
+      const Piece piece(a.vectors, pieceNumber, lanes);
       const Lanes<T> norm = normOf(a, rows, TapRange(a.x, piece.x, false), image + piece.channel);
       const Lanes<T> g = loadLanes(from + piece.x * a.gradient.pixel + piece.channel);
       float* const to = quotients + (static_cast<std::int64_t>(number) * a.grid.pieces + pieceNumber) * lanes;
@@ -221,123 +193,67 @@ __device__ void addTo(const T* place, Lanes<T>& sum) {
   for (int lane = 0; lane < kLanes<T>; ++lane) sum.values[lane] += old.values[lane];
 }
 
-/// Walks over the destination of a gradient: calls gather(row, y, x, channel, sum) where a pixel lies in the
-/// source, and stores the sum.
-template <class T, class Gather>
-__device__ void gatherPixels(const PoolingArguments& a, T* destination, Gather gather) {
+/// The gradient: each pixel sums what the windows that read it give.
+/// @param saved of maxima: the chosen taps
+/// @param quotients of norms: what divideByNorms has found
+template <class T, PoolingKind kind>
+__global__ void gatherWindows(PoolingArguments a, const T* source, const T* gradient,
+                              const std::uint8_t* saved, const float* quotients, T* destination) {
   constexpr int lanes = kLanes<T>;
+  const std::int32_t channels = static_cast<std::int32_t>(a.vectors.divisor()) * lanes;
   forEachRow(a.grid, [&](std::uint32_t number) {
     const Row row(a.height, number);
     const std::int32_t y = row.y + a.originY;
     const bool isRowInside = y >= 0 && y < a.y.sourceSize;
     const WindowRange windowRows(a.y, isRowInside ? y : 0, a.clamps);
-    T* const to = destination + row.image * a.destination.image + row.y * a.destination.row;
     forEachPiece(a.grid, [&](std::uint32_t pieceNumber) {
-      const Piece piece(a.packs, pieceNumber, lanes);
+      const Piece piece(a.vectors, pieceNumber, lanes);
       const std::int32_t x = piece.x + a.originX;
-      T* const place = to + piece.x * a.destination.pixel + piece.channel;
+      const bool isInside = isRowInside && x >= 0 && x < a.x.sourceSize;
+      const WindowRange windowColumns(a.x, isInside ? x : 0, a.clamps);
       Lanes<T> sum{};
-      if (isRowInside && x >= 0 && x < a.x.sourceSize)
-        gather(row.image, windowRows, y, WindowRange(a.x, x, a.clamps), x, piece.channel, sum);
-      if (a.accumulate) addTo(place, sum);
-      storeLanes(sum, place);
+      bool isRead = false;
+      const auto add = [&](std::int32_t j, std::int32_t q, std::int32_t i, std::int32_t p) {
+        isRead = true;
+        const std::int64_t dense =
+            ((static_cast<std::int64_t>(row.image) * a.y.windows + j) * a.x.windows + i) * channels +
+            piece.channel;
+        if constexpr (kind == PoolingKind::L2Norm) {
+          for (int lane = 0; lane < lanes; lane += 4) {
+            const Lanes<float> quotient = loadLanes(quotients + dense + lane);
+            for (int k = 0; k < 4; ++k) sum.values[lane + k] += quotient.values[k];
+          }
+        } else {
+          Lanes<T> g = loadLanes(gradient + row.image * a.gradient.image + j * a.gradient.row +
+                                 i * a.gradient.pixel + piece.channel);
+          if constexpr (kind == PoolingKind::Max) {
+            const auto chosen = IndexBytes<lanes>::load(saved + dense);
+            for (int lane = 0; lane < lanes; ++lane)
+              if (chosen.at(lane) == p + a.x.kernelSize * q) sum.values[lane] += g.values[lane];
+          } else {
+            divideByTaps(a, a.y.countedTaps(j, a.countsNearTaps) * a.x.countedTaps(i, a.countsNearTaps), g);
+            for (int lane = 0; lane < lanes; ++lane) sum.values[lane] += g.values[lane];
+          }
+        }
+      };
+      for (std::int32_t j = windowRows.begin; isInside && j < windowRows.end; ++j) {
+        const std::int32_t q = tapAt(a.y, j, y, a.clamps);
+        for (std::int32_t i = windowColumns.begin; q >= 0 && i < windowColumns.end; ++i) {
+          const std::int32_t p = tapAt(a.x, i, x, a.clamps);
+          if (p >= 0) add(j, q, i, p);
+        }
+      }
+      if (kind == PoolingKind::L2Norm && isRead) {  // else 0 even where the source is infinite
+        const Lanes<T> factor = loadLanes(source + row.image * a.source.image + y * a.source.row +
+                                          x * a.source.pixel + piece.channel);
+        for (int lane = 0; lane < lanes; ++lane) sum.values[lane] *= factor.values[lane];
+      }
+      T* const to = destination + row.image * a.destination.image + row.y * a.destination.row +
+                    piece.x * a.destination.pixel + piece.channel;
+      if (a.accumulate) addTo(to, sum);
+      storeLanes(sum, to);
     });
   });
-}
-
-/// Each pixel sums the gradients of the windows that have chosen it.
-template <class T>
-__global__ void gatherMaxima(PoolingArguments a, const T* gradient, const std::uint8_t* saved,
-                             T* destination) {
-  constexpr int lanes = kLanes<T>;
-  const std::int32_t channels = static_cast<std::int32_t>(a.packs.divisor()) * lanes;
-  gatherPixels(
-      a, destination,
-      [&](std::int32_t image, const WindowRange& windowRows, std::int32_t y, const WindowRange& windowColumns,
-          std::int32_t x, std::int32_t channel, Lanes<T>& sum) {
-        const T* const imageGradient = gradient + image * a.gradient.image + channel;
-        for (std::int32_t j = windowRows.begin; j < windowRows.end; ++j) {
-          const std::int32_t q = tapAt(a.y, j, y, a.clamps);
-          if (q < 0) continue;
-          const T* const from = imageGradient + j * a.gradient.row;
-          const std::uint8_t* const indexRow =
-              saved + (static_cast<std::int64_t>(image) * a.y.windows + j) * a.x.windows * channels + channel;
-          for (std::int32_t i = windowColumns.begin; i < windowColumns.end; ++i) {
-            const std::int32_t p = tapAt(a.x, i, x, a.clamps);
-            if (p < 0) continue;
-            const std::int32_t tap = p + a.x.kernelSize * q;
-            const auto chosen = IndexBytes<lanes>::load(indexRow + static_cast<std::int64_t>(i) * channels);
-            const Lanes<T> g = loadLanes(from + i * a.gradient.pixel);
-            for (int lane = 0; lane < lanes; ++lane)
-              if (chosen.at(lane) == tap) sum.values[lane] += g.values[lane];
-          }
-        }
-      });
-}
-
-template <class T>
-__global__ void gatherAverages(PoolingArguments a, const T* gradient, T* destination) {
-  constexpr int lanes = kLanes<T>;
-  gatherPixels(a, destination,
-               [&](std::int32_t image, const WindowRange& windowRows, std::int32_t y,
-                   const WindowRange& windowColumns, std::int32_t x, std::int32_t channel, Lanes<T>& sum) {
-                 const T* const imageGradient = gradient + image * a.gradient.image + channel;
-                 // Neighbouring windows that are divided by the same number are added first.
-                 Lanes<T> part{};
-                 std::int32_t taps = a.allTaps;
-                 const auto addPart = [&] {
-                   divideByTaps(a, taps, part);
-                   for (int lane = 0; lane < lanes; ++lane) sum.values[lane] += part.values[lane];
-                   part = {};
-                 };
-                 for (std::int32_t j = windowRows.begin; j < windowRows.end; ++j) {
-                   if (tapAt(a.y, j, y, false) < 0) continue;
-                   const T* const from = imageGradient + j * a.gradient.row;
-                   const std::int32_t countedRows = a.y.countedTaps(j, a.countsNearTaps);
-                   for (std::int32_t i = windowColumns.begin; i < windowColumns.end; ++i) {
-                     if (tapAt(a.x, i, x, false) < 0) continue;
-                     const std::int32_t counted = countedRows * a.x.countedTaps(i, a.countsNearTaps);
-                     if (counted != taps) {
-                       addPart();
-                       taps = counted;
-                     }
-                     const Lanes<T> g = loadLanes(from + i * a.gradient.pixel);
-                     for (int lane = 0; lane < lanes; ++lane) part.values[lane] += g.values[lane];
-                   }
-                 }
-                 addPart();
-               });
-}
-
-/// source * (sum of the quotients of divideByNorms)
-template <class T>
-__global__ void gatherNorms(PoolingArguments a, const T* source, const float* quotients, T* destination) {
-  constexpr int lanes = kLanes<T>;
-  const std::int32_t channels = static_cast<std::int32_t>(a.packs.divisor()) * lanes;
-  gatherPixels(
-      a, destination,
-      [&](std::int32_t image, const WindowRange& windowRows, std::int32_t y, const WindowRange& windowColumns,
-          std::int32_t x, std::int32_t channel, Lanes<T>& sum) {
-        bool isRead = false;
-        for (std::int32_t j = windowRows.begin; j < windowRows.end; ++j) {
-          if (tapAt(a.y, j, y, false) < 0) continue;
-          const float* const row =
-              quotients + (static_cast<std::int64_t>(image) * a.y.windows + j) * a.x.windows * channels +
-              channel;
-          for (std::int32_t i = windowColumns.begin; i < windowColumns.end; ++i) {
-            if (tapAt(a.x, i, x, false) < 0) continue;
-            isRead = true;
-            for (int lane = 0; lane < lanes; lane += 4) {
-              const Lanes<float> q = loadLanes(row + static_cast<std::int64_t>(i) * channels + lane);
-              for (int k = 0; k < 4; ++k) sum.values[lane + k] += q.values[k];
-            }
-          }
-        }
-        if (!isRead) return;  // 0 even where the source is infinite
-        const Lanes<T> factor =
-            loadLanes(source + image * a.source.image + y * a.source.row + x * a.source.pixel + channel);
-        for (int lane = 0; lane < lanes; ++lane) sum.values[lane] *= factor.values[lane];
-      });
 }
 
 }  // namespace mps::detail::cuda

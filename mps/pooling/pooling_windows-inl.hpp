@@ -1,5 +1,5 @@
 // Forward pooling by rows of windows, once per instruction set. A tile of windows: the rows that it reads are
-// combined to one row of float32, straight from the source's memory, then the columns of that. Places of
+// combined to one row of float32, straight from the source's memory, then the columns of that. Indices of
 // maxima are looked for in all taps at once, in their order.
 
 #if defined(UNMETAL_MPS_POOLING_WINDOWS_INL_HPP) == defined(HWY_TARGET_TOGGLE)
@@ -76,13 +76,8 @@ class WindowRows {
     rows_ = 0;
     const std::int64_t first = axis.firstTap(j);
     hasOutsideRow_ = first < 0 || first + axis.dilatedSize() > axis.sourceSize;
-    const std::int64_t begin = clamps() ? 0 : axis.firstInside(j);
-    const std::int64_t end = clamps() ? axis.kernelSize : axis.endInside(j);
-    for (std::int64_t q = begin; q < end; ++q) {
-      const std::int64_t row = std::clamp<std::int64_t>(first + axis.dilation * q, 0, axis.sourceSize - 1);
-      // A row that is clamped to its neighbour adds nothing; its maximum would come second.
-      if (rows_ == 0 || memory_.rows[rows_ - 1].row != row) memory_.rows[rows_++] = {row, q};
-    }
+    const TapsOfMaximum taps(axis, j, clamps());
+    for (std::int64_t q = taps.begin; q < taps.end; ++q) memory_.rows[rows_++] = {taps.pixel(q), taps.tap(q)};
   }
 
   /// Windows [begin, end), a tile, to target, pixel after pixel; writes whole vectors.
@@ -233,7 +228,7 @@ class WindowRows {
     return {next, 0};
   }
 
-  /// Other formats, and pixels with gaps: each row is converted, then added to the others. Works on whole
+  /// Other formats, and strided pixels: each row is converted, then added to the others. Works on whole
   /// vectors; what lies behind the run is filled later.
   void combineStaged(std::int64_t begin, std::int64_t end, float* to) {
     const std::size_t length = wholeVectors((end - begin) * channels_);
@@ -253,7 +248,7 @@ class WindowRows {
     }
   }
 
-  // Places of maxima
+  // Indices of maxima
   // ---------------------------------------------------------------------------------------------
 
   template <class T>
@@ -277,20 +272,13 @@ class WindowRows {
     const auto** taps = reinterpret_cast<const T**>(memory_.tapPointers);
     std::size_t count = 0;
     const WindowAxis& axis = problem_.x;
-    const std::int64_t first = axis.firstTap(begin);
-    const std::int64_t firstTap = clamps() ? 0 : axis.firstInside(begin);
-    const std::int64_t endTap = clamps() ? axis.kernelSize : axis.endInside(begin);
-    for (std::size_t k = 0; k < rows_; ++k) {
-      std::int64_t previous = -1;
-      for (std::int64_t p = firstTap; p < endTap; ++p) {
-        const std::int64_t column =
-            std::clamp<std::int64_t>(first + axis.dilation * p, 0, axis.sourceSize - 1);
-        if (column == previous) continue;
-        previous = column;
-        taps[count] = static_cast<const T*>(memory_.rowPointers[k]) + column * channels_;
-        memory_.codes[count++] = static_cast<std::int32_t>(p + axis.kernelSize * memory_.rows[k].tap);
+    const TapsOfMaximum columns(axis, begin, clamps());
+    for (std::size_t k = 0; k < rows_; ++k)
+      for (std::int64_t p = columns.begin; p < columns.end; ++p) {
+        taps[count] = static_cast<const T*>(memory_.rowPointers[k]) + columns.pixel(p) * channels_;
+        memory_.codes[count++] =
+            static_cast<std::int32_t>(columns.tap(p) + axis.kernelSize * memory_.rows[k].tap);
       }
-    }
     float* const values = memory_.result + (begin - tileBegin) * channels_;
     std::int32_t* const indices = memory_.indices + (begin - tileBegin) * channels_;
     const std::size_t elements = asSize((end - begin) * channels_);

@@ -70,20 +70,36 @@ struct PoolingAxis {
   }
 };
 
-/// Taps [begin, end) of a window that are looked at.
+/// Taps of a window that are looked at: those inside and, with `clamps`, those of TapsOfMaximum. A loop over [begin,
+/// end) visits them.
 struct TapRange {
   std::int32_t first;  ///< coordinate of tap 0
   std::int32_t begin;
   std::int32_t end;
 
-  /// @param clamps outside taps count, too
   __device__ TapRange(const PoolingAxis& axis, std::int32_t window, bool clamps)
       : first(axis.firstTap(window)),
-        begin(clamps ? 0 : axis.tapFrom(first, 0)),
-        end(clamps ? axis.kernelSize : axis.tapFrom(first, axis.sourceSize)) {}
+        begin(axis.tapFrom(first, 0)),
+        end(axis.tapFrom(first, axis.sourceSize)),
+        firstInside_(begin) {
+    if (!clamps) return;
+    const bool standsBefore = begin > 0 && (begin == axis.kernelSize || first + axis.dilation * begin != 0);
+    const bool standsBehind =
+        end < axis.kernelSize && (end == 0 || first + axis.dilation * (end - 1) != axis.sourceSize - 1);
+    begin -= standsBefore ? 1 : 0;
+    end += standsBehind ? 1 : 0;
+  }
+  /// The number of tap i of the loop.
+  [[nodiscard]] __device__ std::int32_t tap(std::int32_t i) const { return i < firstInside_ ? 0 : i; }
+  [[nodiscard]] __device__ std::int32_t pixel(const PoolingAxis& axis, std::int32_t i) const {
+    return axis.clamped(first + axis.dilation * tap(i));
+  }
   [[nodiscard]] __device__ bool isPartial(const PoolingAxis& axis) const {
     return end - begin < axis.kernelSize;
   }
+
+ private:
+  std::int32_t firstInside_;
 };
 
 /// Windows [begin, end) that may read a pixel.
@@ -105,21 +121,20 @@ struct WindowRange {
   }
 };
 
-/// The tap of a window of WindowRange that reads a pixel; of several that are clamped to it the first, which
-/// alone can be chosen as a maximum. Negative: none.
+/// The tap of a window of WindowRange that TapRange has for a pixel. Negative: none.
 __device__ inline std::int32_t tapAt(const PoolingAxis& axis, std::int32_t window, std::int32_t pixel,
                                      bool clamps) {
-  if (clamps && pixel == 0) return 0;
   const std::int32_t first = axis.firstTap(window);
-  if (clamps && pixel == axis.sourceSize - 1) return axis.tapFrom(first, pixel);
-  const auto distance = static_cast<std::uint32_t>(pixel - first);
-  const std::uint32_t tap = axis.byDilation.divide(distance);
-  return tap * axis.byDilation.divisor() == distance ? static_cast<std::int32_t>(tap) : -1;
-}
-
-/// Whether a ReLU that left the sign bit of what it cut off made this value.
-__device__ inline bool isCutOff(float value) {
-  return signbit(value) && value == value;
+  if (pixel >= first) {
+    const auto distance = static_cast<std::uint32_t>(pixel - first);
+    const std::uint32_t tap = axis.byDilation.divide(distance);
+    if (tap * axis.byDilation.divisor() == distance && tap < static_cast<std::uint32_t>(axis.kernelSize))
+      return static_cast<std::int32_t>(tap);
+  }
+  if (clamps && pixel == 0 && first < 0) return 0;
+  if (!clamps || pixel != axis.sourceSize - 1) return -1;
+  const std::int32_t beyond = axis.tapFrom(first, pixel);
+  return beyond < axis.kernelSize ? beyond : -1;
 }
 
 /// Distances in a tensor, in elements.
@@ -135,13 +150,13 @@ struct Strides {
 
 /// One call, for kernels that work on 16 bytes of channels at once.
 struct PoolingArguments {
-  RowGrid grid;    ///< pieces: 16 bytes of channels
-  Divider height;  ///< rows of an image of what the grid covers
-  Divider packs;   ///< pieces of a pixel
+  RowGrid grid;     ///< pieces: 16 bytes of channels
+  Divider height;   ///< rows of an image of what the grid covers
+  Divider vectors;  ///< pieces of a pixel
   PoolingAxis y, x;
   bool clamps = false;          ///< maxima: outside taps stand for the nearest pixel
   bool zeroWins = false;        ///< maxima: an outside tap is 0
-  bool afterReLU = false;       ///< maxima: those that a ReLU cut off have no place
+  bool afterReLU = false;       ///< maxima: those that a ReLU cut off have no index
   bool countsNearTaps = false;  ///< averages: only taps near the source count
   Quotient byAllTaps;
   std::int32_t allTaps = 1;
@@ -179,11 +194,11 @@ struct PoolingArguments {
         originY(static_cast<std::int32_t>(problem.destinationOriginY)),
         viewWidth(static_cast<std::int32_t>(problem.destination.width)),
         viewHeight(static_cast<std::int32_t>(problem.destination.height)) {}
-  /// The grid goes over `rows` rows of each image, `width` pixels of `packCount` pieces.
-  void cover(std::int64_t images, std::int64_t rows, std::int64_t width, std::int64_t packCount) {
-    grid = RowGrid(images * rows, width * packCount, kPiecesPerThread);
+  /// The grid goes over `rows` rows of each image, `width` pixels of `vectorCount` pieces.
+  void cover(std::int64_t images, std::int64_t rows, std::int64_t width, std::int64_t vectorCount) {
+    grid = RowGrid(images * rows, width * vectorCount, kPiecesPerThread);
     height = Divider(rows);
-    packs = Divider(packCount);
+    vectors = Divider(vectorCount);
   }
 
  private:

@@ -18,7 +18,7 @@ std::shared_ptr<mtl::Buffer> filled(mtl::Device& device, std::size_t count, floa
 }
 
 /// v = v + (1 - momentum) (statistic - v), as plain gradient descent: the gradient is the statistic, the
-/// regularisation takes v off it (spec/04 section 13.6).
+/// regularisation takes v off it.
 std::shared_ptr<NNOptimizerStochasticGradientDescent> averageOf(const std::shared_ptr<mtl::Device>& device,
                                                                 float momentum) {
   NNOptimizerDescriptor descriptor(-(1 - momentum), 1, NNRegularizationType::L2, -1);

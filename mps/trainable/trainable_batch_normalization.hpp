@@ -17,8 +17,8 @@ class CommandQueue;
 
 namespace mps {
 
-/// The ready-made data source of batch-normalisation layers (spec/00 D23): gamma, beta, running statistics and
-/// optimiser on the device, updated in place by recorded work; kernels use its buffers without copies.
+/// The ready-made data source of batch-normalisation layers (docs/decisions.md, D23): gamma, beta, running statistics
+/// and optimiser on the device, updated in place by recorded work; kernels use its buffers without copies.
 ///
 ///     auto adam = mps::NNOptimizerAdam::create(device, 1e-3F);
 ///     auto layer = mps::TrainableBatchNormalization::create(device, 32, "norm1", adam);

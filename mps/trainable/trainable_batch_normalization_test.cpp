@@ -31,7 +31,7 @@ class TrainableBatchNormalizationTest : public ::testing::Test {
       const std::shared_ptr<NNOptimizer>& optimizer = nullptr, AdamForm form = AdamForm::Adam) const {
     return TrainableBatchNormalization::create(device_, 2, "norm", optimizer, 0.9F, 1e-3F, form);
   }
-  /// A state as a step leaves it: statistics 4 and 5 (spec/03 section 5.6), gradients all `gradient`.
+  /// A state as a step leaves it: statistics 4 and 5, gradients all `gradient`.
   [[nodiscard]] std::shared_ptr<CNNBatchNormalizationState> stateOf(TrainableBatchNormalization& layer,
                                                                     float gradient) const {
     auto live = std::make_shared<detail::BatchNormalizationParameters>();
@@ -80,7 +80,6 @@ TEST_F(TrainableBatchNormalizationTest, D23WhatALayerStartsWith) {
   EXPECT_EQ(layer->deviceMeanAndVariance(mtl::newCPUDevice(1)), nullptr);
 }
 
-/// spec/03 section 5.6.
 TEST_F(TrainableBatchNormalizationTest, RunningStatisticsMoveTowardsTheBatch) {
   const auto layer = make();
   updateWith(*layer, 0);
@@ -100,7 +99,7 @@ TEST_F(TrainableBatchNormalizationTest, D23EachOptimizerUpdatesGammaAndBeta) {
   struct Rule {
     std::shared_ptr<NNOptimizer> optimizer;
     AdamForm form;
-    double change;  ///< of a value by gradient 0.5; spec/04 section 13.7
+    double change;  ///< of a value by gradient 0.5
   };
   const std::vector<Rule> rules{
       {SGD::create(device_, 0.1F), AdamForm::Adam, -0.05},

@@ -30,7 +30,7 @@ enum class LayerBiases {
   None,
 };
 
-/// The ready-made data source of convolution and fully connected layers (spec/00 D23): weights and optimiser
+/// The ready-made data source of convolution and fully connected layers (docs/decisions.md, D23): weights and optimiser
 /// on the device, updated in place by recorded work; kernels use its buffers without copies.
 ///
 ///     auto shape = mps::CNNConvolutionDescriptor::create(5, 5, 1, 32);

@@ -143,7 +143,7 @@ struct UpdateRule {
   std::vector<std::string> tensors;
 };
 
-/// The rows of spec/04 section 13.7: learning rate 0.1, gradients 0.5, -0.25, 1.
+/// Learning rate 0.1, gradients 0.5, -0.25, 1.
 std::vector<UpdateRule> updateRules(const std::shared_ptr<mtl::Device>& device) {
   NNOptimizerDescriptor descriptor;
   descriptor.setLearningRate(0.1F);

@@ -63,8 +63,8 @@ class TrainableGammaAndBeta {
   bool frozen_ = false;
 };
 
-/// What the ready-made data sources of instance and group normalisation have in common (spec/00 D23): gamma, beta and
-/// optimiser on the device, updated in place by recorded work; kernels use its buffers without copies.
+/// What the ready-made data sources of instance and group normalisation have in common (docs/decisions.md, D23):
+/// gamma, beta and optimiser on the device, updated in place by recorded work; kernels use its buffers without copies.
 /// @tparam Source the data source that it is
 template <class Source>
 class TrainableImageNormalization : public Source, public TrainableLayer {

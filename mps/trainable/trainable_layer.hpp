@@ -15,7 +15,7 @@ namespace mps {
 class Coder;
 class NNOptimizer;
 
-/// What the ready-made data sources have in common (spec/00 D23): a program holds the layers of a network as
+/// What the ready-made data sources have in common (docs/decisions.md, D23): a program holds the layers of a network as
 /// these, whatever their kind, to write and read files and to set learning rates.
 ///
 /// Several layers of a graph may share one: they have the same weights, which change behind the gradients of all of
@@ -44,7 +44,8 @@ class TrainableLayer {
   TrainableLayer& operator=(const TrainableLayer&) = default;
 };
 
-/// Lets a coder find the ready-made data sources, when a kernel that has one is decoded by itself. NNGraph::decode does it.
+/// Lets a coder find the ready-made data sources, when a kernel that has one is decoded by itself. NNGraph::decode
+/// does it.
 void addTrainableDecoders(Coder& coder);
 
 }  // namespace mps

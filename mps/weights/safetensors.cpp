@@ -529,9 +529,9 @@ std::vector<float> SafetensorsFile::floats(std::string_view name,
     std::ranges::copy(found.bytes, std::as_writable_bytes(std::span(values)).begin());
     return values;
   }
-  std::vector<Float16> halves(values.size());
-  std::ranges::copy(found.bytes, std::as_writable_bytes(std::span(halves)).begin());
-  std::ranges::transform(halves, values.begin(), [](Float16 half) { return toFloat(half); });
+  std::vector<Float16> numbers(values.size());
+  std::ranges::copy(found.bytes, std::as_writable_bytes(std::span(numbers)).begin());
+  std::ranges::transform(numbers, values.begin(), [](Float16 half) { return toFloat(half); });
   return values;
 }
 

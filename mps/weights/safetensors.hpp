@@ -17,7 +17,7 @@ namespace mps {
 
 /// Weights and checkpoints in the safetensors format: eight bytes with the length of a JSON header (little
 /// endian), the header with name, type, shape and byte range of every tensor and a map of strings, then the
-/// tensors' bytes without gaps. Other programs and Python read and write the same files.
+/// tensors' bytes, dense. Other programs and Python read and write the same files.
 ///
 /// Files are untrusted: every length is compared with the size of the file before memory is taken, and every
 /// function below throws mps::Error with one sentence that names the file and the trouble.

@@ -28,9 +28,8 @@ from planting.report import closing_line
 
 # What `unmetal conform --filter` looks for, where it is not what the family's faults are looked for with.
 CUDA_FILTERS = {
-    "convolution_few_channels_cuda": ["few channels"], "convolution_staging_cuda": ["matmul", "cudnn"],
-    "convolution_tensor_cores_cuda": ["tensor cores"],
-    "convolution_plain_cuda": [f"{kernel} {format} plain" for format in ("float32", "float16", "unorm8", "unorm16")
+    "convolution_tiled_cuda": ["direct tiled"], "convolution_staging_cuda": ["matmul", "cudnn"],
+    "convolution_direct_cuda": [f"{kernel} {format} direct" for format in ("float32", "float16", "unorm8", "unorm16")
                                for kernel in ("CNNConvolution forward", "CNNConvolutionGradient gradient",
                                               "CNNFullyConnected forward", "CNNFullyConnectedGradient gradient")
                                if "Gradient" not in kernel or format.startswith("float")]}

@@ -83,9 +83,9 @@ CUDA_HOMES = {"elements_cuda.cuh": "arithmetic/arithmetic_cuda.cu", "element_gri
               "neuron_cuda.cuh": "neuron/neuron_cuda.cu", "row_reduction_cuda.cuh": "softmax/softmax_cuda.cu",
               "philox_cuda.cuh": "dropout/dropout_cuda.cu", "rows_cuda.cuh": "dropout/dropout_cuda.cu",
               "store_numbers_cuda.cuh": "neuron/neuron_cuda.cu",
-              "convolution_sums_cuda.cuh": "convolution/convolution_plain_cuda.cu",
+              "convolution_sums_cuda.cuh": "convolution/convolution_direct_cuda.cu",
               "pooling_vectors_cuda.cuh": "pooling/pooling_cuda.cu", "pooling_windows_cuda.cuh": "pooling/pooling_cuda.cu",
-              "pooling_strip_arguments_cuda.cuh": "pooling/pooling_strips_cuda.cu"}
+              "pooling_direct.hpp": "pooling/pooling_cuda.cu"}
 # Files of mps/core that hold parts of kernels: in which family's self-check faults in them are looked for.
 CPU_HOMES = {"channel_layout.cpp": "batch_normalization", "channel_passes-inl.hpp": "batch_normalization",
              "channel_rows-inl.hpp": "batch_normalization", "half_runs-inl.hpp": "softmax",

@@ -3,7 +3,7 @@
 #include <type_traits>
 
 #include "mps/convolution/convolution_cuda.hpp"
-#include "mps/convolution/convolution_plain_cuda.cuh"
+#include "mps/convolution/convolution_direct_cuda.cuh"
 #include "mps/convolution/convolution_staging_cuda.hpp"
 #include "mps/convolution/convolution_sums_cuda.cuh"
 #include "mps/core/neuron_cuda.cuh"
@@ -15,7 +15,7 @@ using cuda::ConvolutionNumbers;
 using cuda::ReadTensor;
 
 /// The last steps of an element of the destination.
-struct PlainResult {
+struct DirectResult {
   TensorShape shape;
   std::byte* memory;
   const float* bias;  ///< or null
@@ -46,7 +46,7 @@ __device__ void forEachElement(const TensorShape& shape, Body body) {
 
 /// The parameters -> [tap][channel of the group][k] for forward, [tap][k of the group][c] for data gradients: the
 /// channels of the result are neighbours.
-__global__ void packPlainWeights(ConvolutionNumbers n, bool forward, const float* from, float* to) {
+__global__ void reorderWeights(ConvolutionNumbers n, bool forward, const float* from, float* to) {
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
   for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < n.weightCount;
        i += step) {
@@ -61,7 +61,8 @@ __global__ void packPlainWeights(ConvolutionNumbers n, bool forward, const float
 }
 
 template <class Source>
-__global__ void convolvePlain(ConvolutionNumbers n, Source source, const float* weights, PlainResult result) {
+__global__ void convolveDirect(ConvolutionNumbers n, Source source, const float* weights,
+                               DirectResult result) {
   forEachElement(result.shape, [&](std::int64_t image, std::int64_t y, std::int64_t x, std::int64_t k) {
     result.store(cuda::forwardSum(n, source, weights, image, y, x, k), result.shape.offset(image, y, x, k),
                  k);
@@ -70,7 +71,7 @@ __global__ void convolvePlain(ConvolutionNumbers n, Source source, const float* 
 
 template <class Gradient>
 __global__ void gatherDataGradient(ConvolutionNumbers n, Gradient gradient, const float* weights,
-                                   PlainResult result) {
+                                   DirectResult result) {
   forEachElement(result.shape, [&](std::int64_t image, std::int64_t v, std::int64_t u, std::int64_t c) {
     result.store(cuda::dataGradientSum(n, gradient, weights, image, v, u, c),
                  result.shape.offset(image, v, u, c), c);
@@ -110,9 +111,9 @@ void withReadType(ImageFeatureChannelFormat format, Body body) {
     body(std::type_identity<void>());
 }
 
-class PlainPlan final : public Plan {
+class DirectPlan final : public Plan {
  public:
-  explicit PlainPlan(const ConvolutionProblem& problem)
+  explicit DirectPlan(const ConvolutionProblem& problem)
       : problem_(problem), numbers_(problem), neuron_(problem.neuron) {
     const auto floats = [&](std::int64_t count) {
       return scratch_.reserve(static_cast<std::size_t>(count) * sizeof(float));
@@ -140,19 +141,19 @@ class PlainPlan final : public Plan {
     const bool forward = problem_.operation == ConvolutionOperation::Forward;
     auto* const weights = reinterpret_cast<float*>(operands.scratch + weights_);
     const dim3 block(mtl::cuda::kBlockThreads);
-    mtl::cuda::launch(stream, packPlainWeights, gridFor(numbers_.weightCount), block, 0, numbers_, forward,
+    mtl::cuda::launch(stream, reorderWeights, gridFor(numbers_.weightCount), block, 0, numbers_, forward,
                       reinterpret_cast<const float*>(operands.parameters[0]), weights);
     const bool hasBias = problem_.hasBias && forward != problem_.transposed;
-    const PlainResult result{to,
-                             operands.destination,
-                             hasBias ? reinterpret_cast<const float*>(operands.parameters[1]) : nullptr,
-                             neuron_,
-                             slopes_.load(stream, operands.scratch),
-                             operands.accumulate};
+    const DirectResult result{to,
+                              operands.destination,
+                              hasBias ? reinterpret_cast<const float*>(operands.parameters[1]) : nullptr,
+                              neuron_,
+                              slopes_.load(stream, operands.scratch),
+                              operands.accumulate};
     const TensorShape& read = forward ? problem_.source : problem_.gradient;
     withReadType(read.format, [&](auto type) {
       using Read = ReadTensor<typename decltype(type)::type>;
-      mtl::cuda::launch(stream, forward ? convolvePlain<Read> : gatherDataGradient<Read>,
+      mtl::cuda::launch(stream, forward ? convolveDirect<Read> : gatherDataGradient<Read>,
                         gridFor(to.elements()), block, 0, numbers_,
                         Read(read, forward ? operands.source : operands.gradient), weights, result);
     });
@@ -192,13 +193,13 @@ class PlainPlan final : public Plan {
   cuda::NeuronSlopes slopes_;
   cuda::PixelSums biases_;
   std::int64_t slices_ = 0;
-  std::size_t weights_ = 0;  ///< packed; or the slices' sums of their gradients
+  std::size_t weights_ = 0;  ///< reordered; or the slices' sums of their gradients
 };
 
 }  // namespace
 
-Preparation prepareConvolutionPlainCuda(const ConvolutionProblem& problem) {
-  return std::make_shared<const PlainPlan>(problem);
+Preparation prepareConvolutionDirectCuda(const ConvolutionProblem& problem) {
+  return std::make_shared<const DirectPlan>(problem);
 }
 
 }  // namespace mps::detail

@@ -1,7 +1,7 @@
 #include "mps/core/highway_targets.hpp"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "mps/convolution/convolution_plain.cpp"
+#define HWY_TARGET_INCLUDE "mps/convolution/convolution_direct.cpp"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
@@ -13,10 +13,11 @@
 #include "mps/convolution/convolution_cpu.hpp"
 #include "mps/convolution/convolution_slices.hpp"
 #include "mps/convolution/convolution_staging.hpp"
+#include "mps/core/array_sum.hpp"
 #include "mps/core/vector_io-inl.hpp"
 
-#ifndef UNMETAL_MPS_CONVOLUTION_PLAIN_TYPES
-#define UNMETAL_MPS_CONVOLUTION_PLAIN_TYPES
+#ifndef UNMETAL_MPS_CONVOLUTION_DIRECT_TYPES
+#define UNMETAL_MPS_CONVOLUTION_DIRECT_TYPES
 namespace mps::detail {
 
 /// "Window `window` reads pixel `pixel` with tap `tap`", on one axis.
@@ -65,12 +66,17 @@ class ReadTable {
   Lists byPixel_;
 };
 
+/// One result for each channel, which are then computed side by side.
+inline bool isDepthwise(const ConvolutionProblem& problem) {
+  return problem.inputChannelsPerGroup() == 1 && problem.outputChannelsPerGroup() == 1;
+}
+
 /// Dense float32 arrays of one run.
-struct PlainArrays {
+struct DirectArrays {
   const float* source = nullptr;
   const float* gradient = nullptr;
-  const float* weights =
-      nullptr;  ///< Forward: [group][kH][kW][in / groups][out / groups]; DataGradient: OHWI
+  /// Forward: [group][kH][kW][in / groups][out / groups]; DataGradient: OHWI; where isDepthwise(): [kH][kW][channel]
+  const float* weights = nullptr;
   const float* bias = nullptr;
   float* result = nullptr;
 };
@@ -128,6 +134,12 @@ class Sums {
     for (std::size_t i = 0; i < Block::kCount; ++i)
       sums_[i] = hn::MulAdd(factors, block_.load(d, values, i), sums_[i]);
   }
+  /// sums += factors * values, each with its own factor.
+  HWY_INLINE void addProducts(const float* factors, const float* values) {
+    const hn::ScalableTag<float> d;
+    for (std::size_t i = 0; i < Block::kCount; ++i)
+      sums_[i] = hn::MulAdd(block_.load(d, factors, i), block_.load(d, values, i), sums_[i]);
+  }
   HWY_INLINE void store(float* to) const {
     const hn::ScalableTag<float> d;
     for (std::size_t i = 0; i < Block::kCount; ++i) block_.store(d, sums_[i], to, i);
@@ -151,24 +163,37 @@ HWY_INLINE void forBlocks(std::int64_t channels, Body&& body) {
 
 /// One row of windows of one image.
 void forwardRow(const ConvolutionProblem& problem, const ReadTable& rows, const ReadTable& columns,
-                const PlainArrays& arrays, std::int64_t image, std::int64_t y) {
+                const DirectArrays& arrays, std::int64_t image, std::int64_t y) {
   const std::int64_t inputs = problem.inputChannelsPerGroup();
   const std::int64_t outputs = problem.outputChannelsPerGroup();
   const std::int64_t taps = problem.y.kernelSize * problem.x.kernelSize;
   for (std::int64_t x = 0; x < problem.x.destinationSize; ++x) {
     float* pixel = arrays.result + ((image * problem.y.destinationSize + y) * problem.x.destinationSize + x) *
                                        problem.outputFeatureChannels;
+    const auto sourceOf = [&](const Read& row, const Read& column) {
+      return arrays.source +
+             ((image * problem.y.sourceSize + row.pixel) * problem.x.sourceSize + column.pixel) *
+                 problem.inputFeatureChannels;
+    };
+    if (isDepthwise(problem)) {
+      forBlocks(problem.groups, [&](std::size_t first, auto block) {
+        Sums sums(block, arrays.bias == nullptr ? nullptr : arrays.bias + first);
+        for (const Read& row : rows.ofWindow(y))
+          for (const Read& column : columns.ofWindow(x))
+            sums.addProducts(
+                arrays.weights + (row.tap * problem.x.kernelSize + column.tap) * problem.groups + first,
+                sourceOf(row, column) + first);
+        sums.store(pixel + first);
+      });
+      continue;
+    }
     for (std::int64_t group = 0; group < problem.groups; ++group)
       forBlocks(outputs, [&](std::size_t first, auto block) {
         const std::int64_t k = group * outputs + static_cast<std::int64_t>(first);
         Sums sums(block, arrays.bias == nullptr ? nullptr : arrays.bias + k);
         for (const Read& row : rows.ofWindow(y))
           for (const Read& column : columns.ofWindow(x)) {
-            const float* source =
-                arrays.source +
-                ((image * problem.y.sourceSize + row.pixel) * problem.x.sourceSize + column.pixel) *
-                    problem.inputFeatureChannels +
-                group * inputs;
+            const float* source = sourceOf(row, column) + group * inputs;
             const std::int64_t tap = row.tap * problem.x.kernelSize + column.tap;
             const float* weights = arrays.weights + (group * taps + tap) * inputs * outputs + first;
             for (std::int64_t c = 0; c < inputs; ++c) sums.add(source[c], weights + c * outputs);
@@ -180,22 +205,36 @@ void forwardRow(const ConvolutionProblem& problem, const ReadTable& rows, const 
 
 /// One row of pixels of one image's gradient.
 void dataGradientRow(const ConvolutionProblem& problem, const ReadTable& rows, const ReadTable& columns,
-                     const PlainArrays& arrays, std::int64_t image, std::int64_t v) {
+                     const DirectArrays& arrays, std::int64_t image, std::int64_t v) {
   const std::int64_t inputs = problem.inputChannelsPerGroup();
   const std::int64_t outputs = problem.outputChannelsPerGroup();
   const std::int64_t taps = problem.y.kernelSize * problem.x.kernelSize;
   for (std::int64_t u = 0; u < problem.x.sourceSize; ++u) {
     float* pixel = arrays.result + ((image * problem.y.sourceSize + v) * problem.x.sourceSize + u) *
                                        problem.inputFeatureChannels;
+    const auto gradientOf = [&](const Read& row, const Read& column) {
+      return arrays.gradient +
+             ((image * problem.y.destinationSize + row.window) * problem.x.destinationSize + column.window) *
+                 problem.outputFeatureChannels;
+    };
+    if (isDepthwise(problem)) {
+      forBlocks(problem.groups, [&](std::size_t first, auto block) {
+        Sums sums(block, nullptr);
+        for (const Read& row : rows.ofPixel(v))
+          for (const Read& column : columns.ofPixel(u))
+            sums.addProducts(
+                arrays.weights + (row.tap * problem.x.kernelSize + column.tap) * problem.groups + first,
+                gradientOf(row, column) + first);
+        sums.store(pixel + first);
+      });
+      continue;
+    }
     for (std::int64_t group = 0; group < problem.groups; ++group)
       forBlocks(inputs, [&](std::size_t first, auto block) {
         Sums sums(block, nullptr);
         for (const Read& row : rows.ofPixel(v))
           for (const Read& column : columns.ofPixel(u)) {
-            const float* gradient = arrays.gradient + ((image * problem.y.destinationSize + row.window) *
-                                                           problem.x.destinationSize +
-                                                       column.window) *
-                                                          problem.outputFeatureChannels;
+            const float* gradient = gradientOf(row, column);
             const std::int64_t tap = row.tap * problem.x.kernelSize + column.tap;
             for (std::int64_t k = group * outputs; k < (group + 1) * outputs; ++k)
               sums.add(gradient[k], arrays.weights + (k * taps + tap) * inputs + first);
@@ -207,7 +246,7 @@ void dataGradientRow(const ConvolutionProblem& problem, const ReadTable& rows, c
 
 /// The gradients of the weights of one output channel and one tap, over the whole batch.
 void weightsGradientTap(const ConvolutionProblem& problem, const ReadTable& rows, const ReadTable& columns,
-                        const PlainArrays& arrays, std::int64_t k, std::int64_t q, std::int64_t p) {
+                        const DirectArrays& arrays, std::int64_t k, std::int64_t q, std::int64_t p) {
   const std::int64_t inputs = problem.inputChannelsPerGroup();
   const std::int64_t group = k / problem.outputChannelsPerGroup();
   float* result = arrays.result + ((k * problem.y.kernelSize + q) * problem.x.kernelSize + p) * inputs;
@@ -243,9 +282,9 @@ HWY_EXPORT(weightsGradientTap);
 
 constexpr std::int64_t kProductsPerRange = 64 * 1024;
 
-class PlainPlan final : public Plan {
+class DirectPlan final : public Plan {
  public:
-  explicit PlainPlan(const ConvolutionProblem& problem)
+  explicit DirectPlan(const ConvolutionProblem& problem)
       : problem_(problem), rows_(problem.y, problem.edgeMode), columns_(problem.x, problem.edgeMode) {
     const auto weightBytes = static_cast<std::size_t>(problem.weightCount()) * sizeof(float);
     if (problem.operation != ConvolutionOperation::DataGradient)
@@ -255,7 +294,7 @@ class PlainPlan final : public Plan {
     if (problem.operation != ConvolutionOperation::WeightsGradient)
       destination_ = StagedOutput(problem, scratch_);
     weights_ = scratch_.reserve(weightBytes);
-    packedWeights_ = scratch_.reserve(weightBytes);
+    reorderedWeights_ = scratch_.reserve(weightBytes);
   }
 
   void run(mtl::Stream& stream, const Operands& operands) const override {
@@ -287,19 +326,23 @@ class PlainPlan final : public Plan {
     return ordinary;
   }
 
-  /// OHWI -> [group][kH][kW][in / groups][out / groups], so that output channels are neighbours.
-  const float* packWeights(mtl::cpu::Stream& stream, const float* weights, float* packed) const {
+  /// OHWI -> [group][kH][kW][in / groups][out / groups] or, where isDepthwise(), [kH][kW][channel], so that channels of
+  /// results are neighbours.
+  const float* reorderWeights(mtl::cpu::Stream& stream, const float* weights, float* reordered) const {
     const std::int64_t inputs = problem_.inputChannelsPerGroup();
     const std::int64_t outputs = problem_.outputChannelsPerGroup();
     const std::int64_t perOutput = problem_.y.kernelSize * problem_.x.kernelSize * inputs;
-    stream.parallelFor(
-        problem_.outputFeatureChannels, std::max<std::int64_t>(1, kProductsPerRange / perOutput),
-        [&](std::int64_t begin, std::int64_t end) {
-          for (std::int64_t k = begin; k < end; ++k)
-            for (std::int64_t i = 0; i < perOutput; ++i)
-              packed[(k / outputs * perOutput + i) * outputs + k % outputs] = weights[k * perOutput + i];
-        });
-    return packed;
+    const bool depthwise = isDepthwise(problem_);
+    stream.parallelFor(problem_.outputFeatureChannels,
+                       std::max<std::int64_t>(1, kProductsPerRange / perOutput),
+                       [&](std::int64_t begin, std::int64_t end) {
+                         for (std::int64_t k = begin; k < end; ++k)
+                           for (std::int64_t i = 0; i < perOutput; ++i)
+                             reordered[depthwise ? i * problem_.groups + k
+                                                 : (k / outputs * perOutput + i) * outputs + k % outputs] =
+                                 weights[k * perOutput + i];
+                       });
+    return reordered;
   }
 
   /// Rows of which one makes it worth while to wake another thread.
@@ -309,9 +352,10 @@ class PlainPlan final : public Plan {
   }
 
   void runForward(mtl::cpu::Stream& stream, const Operands& operands) const {
-    PlainArrays arrays;
+    DirectArrays arrays;
     arrays.source = source_.load(stream, operands.source, operands.scratch);
-    arrays.weights = packWeights(stream, ordinaryWeights(stream, operands), floats(operands, packedWeights_));
+    arrays.weights =
+        reorderWeights(stream, ordinaryWeights(stream, operands), floats(operands, reorderedWeights_));
     if (problem_.hasBias && !problem_.transposed)
       arrays.bias = reinterpret_cast<const float*>(operands.parameters[1]);
     arrays.result = destination_.target(operands);
@@ -325,9 +369,11 @@ class PlainPlan final : public Plan {
   }
 
   void runDataGradient(mtl::cpu::Stream& stream, const Operands& operands) const {
-    PlainArrays arrays;
+    DirectArrays arrays;
     arrays.gradient = gradient_.load(stream, operands.gradient, operands.scratch);
     arrays.weights = ordinaryWeights(stream, operands);
+    if (isDepthwise(problem_))
+      arrays.weights = reorderWeights(stream, arrays.weights, floats(operands, reorderedWeights_));
     arrays.result = destination_.target(operands);
     const std::int64_t height = problem_.y.sourceSize;
     stream.parallelFor(problem_.images() * height, grain(problem_.x.sourceSize, problem_.weightCount()),
@@ -341,7 +387,7 @@ class PlainPlan final : public Plan {
   }
 
   void runWeightsGradient(mtl::cpu::Stream& stream, const Operands& operands) const {
-    PlainArrays arrays;
+    DirectArrays arrays;
     arrays.source = source_.load(stream, operands.source, operands.scratch);
     arrays.gradient = gradient_.load(stream, operands.gradient, operands.scratch);
     arrays.result = floats(operands, weights_);
@@ -359,7 +405,7 @@ class PlainPlan final : public Plan {
     if (problem_.transposed)
       transposedWeights(stream, problem_, arrays.result, weightGradients, operands.accumulate);
     else
-      storeOrAdd(stream, arrays.result, problem_.weightCount(), weightGradients, operands.accumulate);
+      sumArrays(stream, arrays.result, 1, problem_.weightCount(), weightGradients, operands.accumulate);
     if (!problem_.hasBias) return;
     const TensorShape& summed = problem_.transposed ? problem_.source : problem_.gradient;
     sumPixels(stream, problem_.transposed ? arrays.source : arrays.gradient, summed.pixels(), summed.channels,
@@ -373,18 +419,18 @@ class PlainPlan final : public Plan {
   StagedInput source_;
   StagedInput gradient_;
   StagedOutput destination_;
-  std::size_t weights_ = 0;        ///< of an ordinary convolution; or their gradients
-  std::size_t packedWeights_ = 0;  ///< Forward
+  std::size_t weights_ = 0;  ///< of an ordinary convolution; or their gradients
+  std::size_t reorderedWeights_ = 0;
 };
 
-Preparation prepareBatchPlain(const ConvolutionProblem& problem) {
-  return std::make_shared<const PlainPlan>(problem);
+Preparation prepareBatchDirect(const ConvolutionProblem& problem) {
+  return std::make_shared<const DirectPlan>(problem);
 }
 
 }  // namespace
 
-Preparation prepareConvolutionPlain(const ConvolutionProblem& problem) {
-  return prepareInSlices(problem, prepareBatchPlain);
+Preparation prepareConvolutionDirect(const ConvolutionProblem& problem) {
+  return prepareInSlices(problem, prepareBatchDirect);
 }
 
 }  // namespace mps::detail
