@@ -165,7 +165,7 @@ class ForwardPlan final : public Plan {
       if (problem_.hasMask()) run.newMask = tileTarget(problem_.mask, mask, tile, maskBuffer);
       if (problem_.hasKept()) run.newKept = tileTarget(problem_.kept, kept, tile, keptBuffer);
       Element* result = resultTarget(destination, operands.destination, tile, xBuffer.elements, false);
-      run.isStreamed = result != xBuffer.elements && isStreamed(destination);
+      run.isNonTemporal = result != xBuffer.elements && isNonTemporal(destination);
       arithmeticValues(problem_, run, result);
       storeResult(destination, operands.destination, tile, result, false);
       if (problem_.hasMask()) storeTile(problem_.mask, mask, tile, run.newMask);
@@ -242,7 +242,7 @@ class ElementGradientPlan final : public GradientPlan<Element> {
       ArithmeticRun<Element> run = this->loadRun(operands, tile, buffers);
       Element* target = resultTarget(destination, operands.destination, tile, buffers.gradient.elements,
                                      operands.accumulate);
-      run.isStreamed = target != buffers.gradient.elements && isStreamed(destination);
+      run.isNonTemporal = target != buffers.gradient.elements && isNonTemporal(destination);
       arithmeticGradients(this->problem(), run, target);
       storeResult(destination, operands.destination, tile, target, operands.accumulate);
     });

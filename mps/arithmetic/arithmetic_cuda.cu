@@ -78,10 +78,10 @@ class ArithmeticShapes {
     if (format != Format::Float32 && format != Format::Float16) return Format::None;
     const auto* const firstAddress = problem_.isForward() ? operands.source : operands.gradient;
     const bool takesVectors =
-        cuda::takesPacks(first(), firstAddress, result.channels) &&
+        cuda::takesVectors(first(), firstAddress, result.channels) &&
         (!problem_.needsSecondary() ||
-         cuda::takesPacks(problem_.secondary, operands.secondary, result.channels)) &&
-        (sums || cuda::takesPacks(problem_.destination, operands.destination, result.channels)) &&
+         cuda::takesVectors(problem_.secondary, operands.secondary, result.channels)) &&
+        (sums || cuda::takesVectors(problem_.destination, operands.destination, result.channels)) &&
         takesSavedVectors(operands.saved, static_cast<std::int64_t>(16 / bytesPerChannel(format)));
     return takesVectors ? format : Format::None;
   }

@@ -11,7 +11,7 @@
 #include "mps/conform/guarded_memory.hpp"
 #include "mps/conform/test_tensor.hpp"
 #include "mps/core/for_each_target.hpp"
-#include "mps/core/streamed_stores.hpp"
+#include "mps/core/non_temporal_stores.hpp"
 #include "mtl/cpu/stream.hpp"
 #include "mtl/device.hpp"
 
@@ -276,8 +276,8 @@ TEST(ArithmeticPlans, ComparisonsOnEveryInstructionSet) {
 }
 
 /// The result is written by non-temporal stores, also where an operand is a vector of channels.
-TEST(ArithmeticPlans, PastTheCaches) {
-  const StreamedFrom always(0);
+TEST(ArithmeticPlans, NonTemporalStores) {
+  const NonTemporalFrom always(0);
   for (const auto format : {Float32, Float16}) {
     const TensorShape pictures = TensorShape::dense(7, 32, 32, 21, format);
     for (const auto& secondary : {pictures, TensorShape::dense(7, 1, 1, 21, format)})

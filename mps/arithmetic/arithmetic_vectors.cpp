@@ -38,7 +38,7 @@ HWY_INLINE void store(FirstLanes lanes, FloatVector value, Element* to) {
 /// Writes the result.
 template <class Element, class Result>
 HWY_INLINE void put(AllLanes /*lanes*/, FloatVector value, const ArithmeticRun<Element>& run, Result* to) {
-  storeOrStream(Floats(), value, to, run.isStreamed);
+  storeOrStream(Floats(), value, to, run.isNonTemporal);
 }
 template <class Element, class Result>
 HWY_INLINE void put(FirstLanes lanes, FloatVector value, const ArithmeticRun<Element>& /*run*/, Result* to) {

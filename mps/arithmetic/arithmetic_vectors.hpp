@@ -21,7 +21,7 @@ struct ArithmeticRun {
   const Element* dividend = nullptr;  ///< x, which a division kept
   float* newMask = nullptr;           ///< written by the forward pass; null for none
   float* newKept = nullptr;
-  bool isStreamed = false;  ///< the result is written by non-temporal stores
+  bool isNonTemporal = false;  ///< the result is written by non-temporal stores
 };
 
 /// The result of the operation, cut to the limits. `result` may be one of the inputs.

@@ -405,7 +405,7 @@ class BetaAndDataGradientPlan final : public SumPlan {
       HWY_DYNAMIC_DISPATCH(scaleAndSumRows)(layout_.rowsOf(tile), g, own, sum + tile.firstChannel, dx);
       storeTile(problem_.destination, operands.destination, tile, dx);
     });
-    finishStreaming();
+    finishNonTemporalStores();
     layout_.fold(sum);
   }
 };

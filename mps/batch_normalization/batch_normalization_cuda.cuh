@@ -210,8 +210,8 @@ struct NormalizeArguments {
 template <class Access, FusedNeuron kind>
 __global__ void __launch_bounds__(ChannelGrid::kThreads, 2) normalizePixels(NormalizeArguments a) {
   constexpr int lanes = Access::lanes;
-  const std::uint32_t vector = a.grid.pack();
-  if (vector >= a.grid.packs) return;
+  const std::uint32_t vector = a.grid.vector();
+  if (vector >= a.grid.vectors) return;
   const VectorFunction<lanes, kind> function(a.numbers, vector * lanes, a.neuron);
   forEachPixel<Access, false, 1>(a.grid, vector * lanes, {a.source},
                                  [&](const ElementPlace& place, const typename Access::Fetched(&fetched)[1]) {
@@ -234,8 +234,8 @@ struct DataGradientArguments {
 template <class Access, FusedNeuron kind>
 __global__ void __launch_bounds__(ChannelGrid::kThreads, 2) gradientOfPixels(DataGradientArguments a) {
   constexpr int lanes = Access::lanes;
-  const std::uint32_t vector = a.grid.pack();
-  if (vector >= a.grid.packs) return;
+  const std::uint32_t vector = a.grid.vector();
+  if (vector >= a.grid.vectors) return;
   const std::uint32_t channel = vector * lanes;
   const VectorFunction<lanes, kind> function(a.numbers, channel, a.neuron);
   // Of constant statistics there are no such rows; what stands in for them is not used.
@@ -271,8 +271,8 @@ __global__ void __launch_bounds__(ChannelGrid::kThreads, 2)
     sumGradients(ChannelGrid grid, SourceView source, SourceView gradient, ChannelNumbers numbers,
                  NeuronNumbers neuron, ChunkSums sums, ResultView destination) {
   constexpr int lanes = Access::lanes;
-  const std::uint32_t vector = grid.pack();
-  const bool isInside = vector < grid.packs;
+  const std::uint32_t vector = grid.vector();
+  const bool isInside = vector < grid.vectors;
   double first[lanes] = {};
   double second[lanes] = {};
   if (isInside) {

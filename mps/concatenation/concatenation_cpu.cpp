@@ -2,8 +2,8 @@
 #include <array>
 
 #include "mps/concatenation/concatenation_problem.hpp"
+#include "mps/core/non_temporal_stores.hpp"
 #include "mps/core/pixel_copy.hpp"
-#include "mps/core/streamed_stores.hpp"
 #include "mtl/cpu/stream.hpp"
 
 namespace mps::detail {
@@ -27,13 +27,13 @@ class SourceRows {
     // Of the whole image: its parts are written one soon after the other.
     const auto extent = destination.pixels() * destination.pixelStride *
                         static_cast<std::int64_t>(bytesPerChannel(destination.format));
-    copy_.pastCaches = writesPastCaches(2 * extent);
+    copy_.isNonTemporal = usesNonTemporalStores(2 * extent);
   }
 
   [[nodiscard]] PixelCopy copyFor(const Operands& operands) const {
     PixelCopy copy = copy_;
     copy.accumulate = operands.accumulate;
-    copy.pastCaches = copy_.pastCaches && !operands.accumulate;
+    copy.isNonTemporal = copy_.isNonTemporal && !operands.accumulate;
     return copy;
   }
 
@@ -62,12 +62,12 @@ bool areRowsAdjacent(const TensorShape& shape) {
 
 /// Calls copyRows(begin, end) for all rows of a destination.
 template <class CopyRows>
-void forRows(mtl::Stream& stream, const TensorShape& shape, bool pastCaches, CopyRows&& copyRows) {
+void forRows(mtl::Stream& stream, const TensorShape& shape, bool isNonTemporal, CopyRows&& copyRows) {
   const std::int64_t rowElements = std::max<std::int64_t>(1, shape.width * shape.channels);
   mtl::cpu::asCpu(stream).parallelFor(shape.images * shape.height, kGrain / rowElements + 1,
                                       [&](std::int64_t begin, std::int64_t end) {
                                         copyRows(begin, end);
-                                        if (pastCaches) finishStreaming();
+                                        if (isNonTemporal) finishNonTemporalStores();
                                       });
 }
 
@@ -80,7 +80,7 @@ class RowPlan final : public Plan {
     const std::byte* const input = isForward ? operands.source : operands.gradient;
     const PixelCopy copy = rows_.copyFor(operands);
     const bool areAdjacent = areRowsAdjacent(problem_.input) && areRowsAdjacent(problem_.destination);
-    forRows(stream, problem_.destination, copy.pastCaches, [&](std::int64_t begin, std::int64_t end) {
+    forRows(stream, problem_.destination, copy.isNonTemporal, [&](std::int64_t begin, std::int64_t end) {
       const std::int64_t rows = areAdjacent ? end - begin : 1;
       for (std::int64_t row = begin; row < end; row += rows)
         copyPixels(copy, rows_.inputRow(input, row), rows_.destinationRow(operands.destination, row),
@@ -106,7 +106,7 @@ class PairPlan final : public Plan {
     const PixelCopy second = second_.copyFor(operands);
     const bool areAdjacent = areRowsAdjacent(problem_.input) && areRowsAdjacent(problem_.second) &&
                              areRowsAdjacent(problem_.destination);
-    forRows(stream, problem_.destination, first.pastCaches, [&](std::int64_t begin, std::int64_t end) {
+    forRows(stream, problem_.destination, first.isNonTemporal, [&](std::int64_t begin, std::int64_t end) {
       const std::int64_t rows = areAdjacent ? end - begin : 1;
       for (std::int64_t row = begin; row < end; row += rows)
         copyPixelPairs(first, first_.inputRow(operands.source, row), second,
@@ -137,15 +137,16 @@ class SplitPlan final : public Plan {
     const std::int64_t together = pixelsTogether(input.pixelStride * element);
     const bool areAdjacent =
         areRowsAdjacent(input) && areRowsAdjacent(problem_.destination) && areRowsAdjacent(problem_.second);
-    forRows(stream, input, first.pastCaches || second.pastCaches, [&](std::int64_t begin, std::int64_t end) {
-      const std::int64_t rows = areAdjacent ? end - begin : 1;
-      for (std::int64_t row = begin; row < end; row += rows)
-        for (std::int64_t pixel = 0; pixel < rows * input.width; pixel += together) {
-          const std::int64_t pixels = std::min(together, rows * input.width - pixel);
-          copyPart(first_, first, operands.gradient, operands.destination, row, pixel, pixels);
-          copyPart(second_, second, behind, operands.parameters[0], row, pixel, pixels);
-        }
-    });
+    forRows(stream, input, first.isNonTemporal || second.isNonTemporal,
+            [&](std::int64_t begin, std::int64_t end) {
+              const std::int64_t rows = areAdjacent ? end - begin : 1;
+              for (std::int64_t row = begin; row < end; row += rows)
+                for (std::int64_t pixel = 0; pixel < rows * input.width; pixel += together) {
+                  const std::int64_t pixels = std::min(together, rows * input.width - pixel);
+                  copyPart(first_, first, operands.gradient, operands.destination, row, pixel, pixels);
+                  copyPart(second_, second, behind, operands.parameters[0], row, pixel, pixels);
+                }
+            });
   }
 
  private:

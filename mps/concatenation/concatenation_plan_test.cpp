@@ -2,7 +2,7 @@
 
 #include "mps/concatenation/concatenation_cases.hpp"
 #include "mps/concatenation/concatenation_reference.hpp"
-#include "mps/core/streamed_stores.hpp"
+#include "mps/core/non_temporal_stores.hpp"
 
 namespace mps::detail::concatenation_plan_test {
 namespace {
@@ -171,10 +171,10 @@ INSTANTIATE_TEST_SUITE_P(Entries, ConcatenationPlan, testing::ValuesIn(entriesOf
 
 /// Non-temporal stores: whole lines, and long runs that begin and end within a line; the same bits with any number
 /// of threads.
-TEST(ConcatenationPlanSize, PastTheCaches) {
-  const StreamedFrom always(0);
+TEST(ConcatenationPlanSize, NonTemporalStores) {
+  const NonTemporalFrom always(0);
   for (const std::int64_t channels : {16, 260}) {
-    const ConcatenationCase concatenation{.name = "PastTheCaches",
+    const ConcatenationCase concatenation{.name = "NonTemporalStores",
                                           .height = 9,
                                           .width = 11,
                                           .channels = channels,
@@ -197,7 +197,7 @@ TEST(ConcatenationPlanSize, PastTheCaches) {
 template <class Expect>
 void forWaysOfStoring(const ConcatenationProblem& problem, Expect expect) {
   for (const std::int64_t cached : {std::int64_t{0}, std::int64_t{1} << 30U}) {
-    const StreamedFrom streamed(cached);
+    const NonTemporalFrom nonTemporal(cached);
     const auto plan = preparePlan(concatenationImplementationsCpu(), problem).plan;
     for (const std::size_t firstElement : {0U, 3U})
       for (const int threads : {1, 7}) expect(*plan, firstElement, threads);

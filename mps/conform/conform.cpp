@@ -13,8 +13,8 @@
 #include "mps/conform/shared_memory.hpp"
 #include "mps/conform/text.hpp"
 #include "mps/core/error.hpp"
+#include "mps/core/non_temporal_stores.hpp"
 #include "mps/core/plan_for.hpp"
-#include "mps/core/streamed_stores.hpp"
 #include "mtl/command_buffer.hpp"
 #include "mtl/command_queue.hpp"
 #include "mtl/device.hpp"
@@ -29,7 +29,7 @@ constexpr std::size_t kSampleStep = 7919;
 
 /// One of so many cases runs once more with non-temporal stores, as large tensors have them; in each
 /// round another one.
-constexpr std::size_t kStreamedStep = 3;
+constexpr std::size_t kNonTemporalStep = 3;
 
 /// Lets cases run side by side, but alone when their stores are non-temporal: that is a property of the process.
 class CaseLocks {
@@ -105,11 +105,12 @@ std::string ConformKey::describe() const {
 }
 
 ConformRun::ConformRun(const ConformOptions& options, const ConformKey& key, std::uint64_t seed,
-                       bool isStreamed)
+                       bool isNonTemporal)
     : options_(options),
       key_(key),
       seed_(seed),
-      isAligned_((isStreamed || options.device->kind() != mtl::DeviceKind::CPU) && (seed >> 17U) % 2 == 0) {}
+      isAligned_((isNonTemporal || options.device->kind() != mtl::DeviceKind::CPU) &&
+                 (seed >> 17U) % 2 == 0) {}
 
 std::uint64_t ConformRun::nextSeed() {
   return seed_++;
@@ -292,9 +293,9 @@ ConformRow Conform::runCases(const ConformKey& key, std::span<const std::string>
       ++row.cases;
       row.elements += run.elements();
       note(run, name, row);
-      if (!streams || (i + round) % kStreamedStep != 0) continue;
+      if (!streams || (i + round) % kNonTemporalStep != 0) continue;
       const auto lock = caseLocks.alone();
-      const StreamedFrom always(0);
+      const NonTemporalFrom always(0);
       note(runOnce({options_, row.key, ~seed, true}, i, runCase), name + ", non-temporal stores", row);
     }
     if (isSample || row.cases == casesBefore) break;

@@ -27,7 +27,7 @@ class CommandQueue;
 /// A family `pooling` offers `void conformPooling(Conform&)` in pooling_conform.cpp and is found by that
 /// name. It asks for one row after the other; the harness repeats the row's cases with new values until the
 /// row has seen enough of them, counts, catches what is thrown, and keeps the first failure. On a CPU it runs some of them
-/// once more with non-temporal stores (StreamedFrom), which the row does not count.
+/// once more with non-temporal stores (NonTemporalFrom), which the row does not count.
 ///
 ///     for (const auto& implementation : conform.implementations(poolingBackEnds))
 ///       conform.row({"CNNPoolingMax", Direction::Forward, format, implementation.name, Tier::Exact}, cases,
@@ -92,9 +92,9 @@ struct ConformOptions {
 /// One case of a row: what the case's code works with.
 class ConformRun {
  public:
-  /// @param isStreamed stores are non-temporal, for which half of the tensors lie on cache lines
+  /// @param isNonTemporal stores are non-temporal, for which half of the tensors lie on cache lines
   ConformRun(const ConformOptions& options, const ConformKey& key, std::uint64_t seed,
-             bool isStreamed = false);
+             bool isNonTemporal = false);
 
   [[nodiscard]] const std::shared_ptr<mtl::Device>& device() const { return options_.device; }
   [[nodiscard]] ImageFeatureChannelFormat format() const { return key_.format; }

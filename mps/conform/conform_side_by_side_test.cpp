@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "mps/core/error.hpp"
-#include "mps/core/streamed_stores.hpp"
+#include "mps/core/non_temporal_stores.hpp"
 #include "mtl/device.hpp"
 
 namespace mps::detail {
@@ -97,21 +97,21 @@ TEST(ConformSideBySide, JobsRunAtTheSameTime) {
 
 TEST(ConformSideBySide, ACaseThatWritesPastTheCachesRunsAlone) {
   std::atomic<int> running = 0;
-  std::atomic<int> streamed = 0;
+  std::atomic<int> nonTemporal = 0;
   const std::vector<ConformRow> rows =
       conformSideBySide(options(), 4, rowsOf(30, [&](ConformRun& run) {
-                          const bool streams = writesPastCaches(1);
-                          streamed += streams ? 1 : 0;
+                          const bool streams = usesNonTemporalStores(1);
+                          nonTemporal += streams ? 1 : 0;
                           const int others = running++;
                           run.require(!streams || others == 0, "alone at the start");
                           std::this_thread::yield();
-                          run.require(writesPastCaches(1) == streams, "the same all along");
+                          run.require(usesNonTemporalStores(1) == streams, "the same all along");
                           --running;
                         }));
   EXPECT_EQ(rows.size(), 30U);
   for (const ConformRow& row : rows) EXPECT_TRUE(row.passed) << row.report;
-  EXPECT_GT(streamed, 30);
-  EXPECT_FALSE(writesPastCaches(1));
+  EXPECT_GT(nonTemporal, 30);
+  EXPECT_FALSE(usesNonTemporalStores(1));
 }
 
 TEST(ConformSideBySide, WhatAThreadThrowsIsThrownWhenAllHaveEnded) {

@@ -11,7 +11,7 @@
 
 #include "mps/conform/conform_report.hpp"
 #include "mps/core/error.hpp"
-#include "mps/core/streamed_stores.hpp"
+#include "mps/core/non_temporal_stores.hpp"
 #include "mtl/cpu/stream.hpp"
 #include "mtl/device.hpp"
 
@@ -148,17 +148,17 @@ TEST(Conform, CasesRunOnceMoreWithNonTemporalStores) {
   ConformOptions few = options();
   few.elementsPerRow = 0;
   Conform conform(few);
-  std::map<std::string, int> streamed;
+  std::map<std::string, int> nonTemporal;
   conform.row({"Affine", Direction::Forward, Format::Float32, "counts", Tier::Exact}, affineCases,
               [&](const AffineCase& c, ConformRun& run) {
-                if (writesPastCaches(1)) ++streamed[c.name];
+                if (usesNonTemporalStores(1)) ++nonTemporal[c.name];
                 run.require(true, "never");
               });
-  EXPECT_EQ(streamed.size(), affineCases.size()) << "each in one round or another";
+  EXPECT_EQ(nonTemporal.size(), affineCases.size()) << "each in one round or another";
   EXPECT_EQ(conform.rows()[0].cases, 12) << "it counts once";
   conform.row(
       {"Affine", Direction::Forward, Format::Float32, "wrong", Tier::Exact}, affineCases,
-      [](const AffineCase&, ConformRun& run) { run.require(!writesPastCaches(1), "a line is lost"); });
+      [](const AffineCase&, ConformRun& run) { run.require(!usesNonTemporalStores(1), "a line is lost"); });
   EXPECT_FALSE(conform.rows()[1].passed);
   EXPECT_NE(conform.rows()[1].report.find("non-temporal stores: a line is lost"), std::string::npos);
 }

@@ -14,7 +14,7 @@
 
 #include "mps/convolution/convolution_cases_setting.hpp"
 #include "mps/convolution/convolution_windows.hpp"
-#include "mps/core/streamed_stores.hpp"
+#include "mps/core/non_temporal_stores.hpp"
 
 namespace mps::detail::convolution_plan_test {
 namespace {
@@ -185,7 +185,7 @@ TEST(ConvolutionPlan, EveryFormatMatchesTheReference) {
 }
 
 TEST(ConvolutionPlan, DepthwisePastTheCaches) {
-  const StreamedFrom always(0);
+  const NonTemporalFrom always(0);
   for (const ConvolutionOperation operation : kOperations) {
     ConvolutionProblem problem =
         caseNamed("ManyPixelsDepthwise").problem(operation, Format::Float32, Format::Float32);

@@ -34,8 +34,8 @@ struct Elements {
       return {{v.x, v.y, v.z, v.w}};
     } else {
       const uint2 v = *reinterpret_cast<const uint2*>(from);
-      const float2 a = halvesOf(v.x);
-      const float2 b = halvesOf(v.y);
+      const float2 a = float2Of(v.x);
+      const float2 b = float2Of(v.y);
       return {{a.x, a.y, b.x, b.y}};
     }
   }

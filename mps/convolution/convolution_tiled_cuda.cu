@@ -151,8 +151,8 @@ __device__ void loadQuads(const TileNumbers& n, const std::byte* memory, std::in
 #pragma unroll
       for (int i = 0; i < windows; ++i) {
         const uint2 v = *reinterpret_cast<const uint2*>(memory + (offset + i * step) * sizeof(Float16));
-        const float2 a = cuda::halvesOf(v.x);
-        const float2 b = cuda::halvesOf(v.y);
+        const float2 a = cuda::float2Of(v.x);
+        const float2 b = cuda::float2Of(v.y);
         values[i][0] = a.x, values[i][1] = a.y, values[i][2] = b.x, values[i][3] = b.y;
       }
       return;

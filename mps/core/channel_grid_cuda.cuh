@@ -13,7 +13,7 @@
 /// is loaded, or summed up, once for many pixels.
 namespace mps::detail::cuda {
 
-/// Makes pixels of tensors without gaps wider until packs of `lanes` elements fill them, and one row of all:
+/// Makes pixels of tensors without gaps wider until vectors of `lanes` elements fill them, and one row of all:
 /// channel c stands at c, c + channels and so on then. Tensors of the same sizes; null stands for one that is not
 /// there, not the first one. @return how many pixels make up one; 1 where nothing changed
 inline std::int64_t widenPixels(std::initializer_list<TensorShape*> shapes, std::int64_t lanes) {
@@ -29,13 +29,13 @@ inline std::int64_t widenPixels(std::initializer_list<TensorShape*> shapes, std:
   return repeats;
 }
 
-/// How the threads share the pixels: in a block x goes over packs of channels and y over pixels; blocks go over
-/// chunks of pixels (x), and over the packs that one block does not hold (y).
+/// How the threads share the pixels: in a block x goes over vectors of channels and y over pixels; blocks go over
+/// chunks of pixels (x), and over the vectors that one block does not hold (y).
 struct ChannelGrid {
   static constexpr std::int64_t kThreads = mtl::cuda::kBlockThreads;
 
   Divider width, height;
-  std::uint32_t packs = 0;
+  std::uint32_t vectors = 0;
   std::uint32_t pixels = 0;
   std::uint32_t pixelsPerChunk = 0;
   bool isRow = false;  ///< whether the pixels are those of one row
@@ -53,20 +53,20 @@ struct ChannelGrid {
 
   ChannelGrid() = default;
   /// @param shape not empty
-  /// @param lanes of a pack
+  /// @param lanes of a vector
   /// @param pixelsPerThread at least
   /// @param mostBlocks about; more pixels make larger chunks
   ChannelGrid(const TensorShape& shape, std::int64_t lanes, std::int64_t pixelsPerThread,
               std::int64_t mostBlocks = 0x7FFFFFFF)
       : width(shape.width),
         height(shape.height),
-        packs(static_cast<std::uint32_t>(shape.channels / lanes)),
+        vectors(static_cast<std::uint32_t>(shape.channels / lanes)),
         pixels(static_cast<std::uint32_t>(shape.pixels())),
         isRow(shape.images == 1 && shape.height == 1) {
-    const std::int64_t ofChannels = divideUp(packs, kThreads);
-    const std::int64_t across = divideUp(packs, ofChannels);
+    const std::int64_t ofChannels = divideUp(vectors, kThreads);
+    const std::int64_t across = divideUp(vectors, ofChannels);
     std::int64_t down = kThreads / across;
-    // Blocks of dense pixels begin and end with whole lines, of eight packs of 16 bytes.
+    // Blocks of dense pixels begin and end with whole lines, of eight vectors of 16 bytes.
     const std::int64_t pixelsOfLines = 8 / std::gcd(across, std::int64_t{8});
     if (down >= 4 * pixelsOfLines) down -= down % pixelsOfLines;
     const std::int64_t mostChunks = std::max<std::int64_t>(1, mostBlocks / ofChannels);
@@ -90,7 +90,7 @@ struct ChannelGrid {
     return other;
   }
 
-  [[nodiscard]] __device__ std::uint32_t pack() const { return blockIdx.y * blockDim.x + threadIdx.x; }
+  [[nodiscard]] __device__ std::uint32_t vector() const { return blockIdx.y * blockDim.x + threadIdx.x; }
 
   /// The first of this thread's pixels, how far they lie apart, and where they end.
   [[nodiscard]] __device__ std::uint32_t firstPixel() const {
@@ -117,7 +117,7 @@ struct ChannelGrid {
   static std::int64_t divideUp(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 };
 
-/// Packs on their way to the threads of a block, in places of each thread's own in shared memory: of loads to registers
+/// Vectors on their way to the threads of a block, in places of each thread's own in shared memory: of loads to registers
 /// the first one that is used would be waited for together with all that came later.
 /// @tparam byImage of image blockIdx.z, whose grid it is; else of all images
 template <class Access, bool byImage, int inputs>
@@ -144,7 +144,7 @@ class StagedPixels {
     if constexpr (byImage) place.image = static_cast<std::int32_t>(blockIdx.z);
     return place;
   }
-  /// Begins to load this thread's packs of a pixel. To be called for all of its pixels, in their order, and then for as
+  /// Begins to load this thread's vectors of a pixel. To be called for all of its pixels, in their order, and then for as
   /// many beyond the last one as pleases.
   __device__ void fetch(std::uint32_t pixel, int slot) {
     if (pixel < end_) {
@@ -153,28 +153,28 @@ class StagedPixels {
         if (sources_[k].memory == nullptr) continue;
         // In a row a step takes less time than a place.
         const std::byte* const from = grid_.isRow ? next_[k] : addressOf(sources_[k], placeOf(pixel));
-        __pipeline_memcpy_async(&packs()[slot][k][thread_], from, 16);
+        __pipeline_memcpy_async(&vectors()[slot][k][thread_], from, 16);
         next_[k] += step_[k];
       }
     }
     __pipeline_commit();
   }
-  /// Waits until this thread's packs are there, but for those of the last calls of fetch().
+  /// Waits until this thread's vectors are there, but for those of the last calls of fetch().
   template <int calls>
   __device__ static void waitForAllBut() {
     __pipeline_wait_prior(calls);
   }
   /// What lies in a slot. @param neighbour of this thread, in the block's order
-  [[nodiscard]] __device__ uint4 pack(int slot, int input, int neighbour = 0) const {
-    return packs()[slot][input][static_cast<int>(thread_) + neighbour];
+  [[nodiscard]] __device__ uint4 vector(int slot, int input, int neighbour = 0) const {
+    return vectors()[slot][input][static_cast<int>(thread_) + neighbour];
   }
 
  private:
   static constexpr std::int64_t kBytesPerLane = 16 / Access::lanes;
-  using Packs = uint4[kAhead][inputs][ChannelGrid::kThreads];
+  using Vectors = uint4[kAhead][inputs][ChannelGrid::kThreads];
 
-  __device__ static Packs& packs() {
-    __shared__ Packs shared;
+  __device__ static Vectors& vectors() {
+    __shared__ Vectors shared;
     return shared;
   }
   __device__ static const std::byte* addressOf(const SourceView& source, const ElementPlace& place) {
@@ -216,7 +216,7 @@ __device__ void forEachPixel(const ChannelGrid& grid, std::uint32_t channel,
     for (std::uint32_t pixel = grid.firstPixel(); pixel < end; pixel += step) {
       staged.template waitForAllBut<Staged::kAhead - 1>();
 #pragma unroll
-      for (int k = 0; k < inputs; ++k) fetched[k] = staged.pack(slot, k);
+      for (int k = 0; k < inputs; ++k) fetched[k] = staged.vector(slot, k);
       finish(staged.placeOf(pixel), fetched);
       staged.fetch(pixel + Staged::kAhead * step, slot);
       slot = slot == Staged::kAhead - 1 ? 0 : slot + 1;

@@ -15,8 +15,8 @@
 
 #include "mps/core/channel_layout.hpp"
 #include "mps/core/channel_rows-inl.hpp"
+#include "mps/core/float16_runs-inl.hpp"
 #include "mps/core/float_run.hpp"
-#include "mps/core/half_runs-inl.hpp"
 #include "mps/core/vector_runs-inl.hpp"
 
 HWY_BEFORE_NAMESPACE();

@@ -23,13 +23,13 @@ struct ChunkSums {
 
 /// Stores the sums of a block's chunk. All threads of the block take part.
 template <int lanes>
-__device__ void storeChunk(const ChunkSums& to, std::uint32_t pack, bool isInside, double (&first)[lanes],
+__device__ void storeChunk(const ChunkSums& to, std::uint32_t vector, bool isInside, double (&first)[lanes],
                            double (&second)[lanes]) {
   __shared__ double shared[lanes][ChannelGrid::kThreads];
   sumColumns(first, shared);
   sumColumns(second, shared);
   if (threadIdx.y != 0 || !isInside) return;
-  double* const sums = to.of(blockIdx.z, blockIdx.x, static_cast<std::int64_t>(pack) * lanes);
+  double* const sums = to.of(blockIdx.z, blockIdx.x, static_cast<std::int64_t>(vector) * lanes);
 #pragma unroll
   for (int lane = 0; lane < lanes; ++lane) {
     sums[lane] = first[lane];
@@ -57,16 +57,16 @@ struct FiniteWatch {
   __half2 seen{};
 
   __device__ void see(float value) { sum = fmaf(value, 0.0F, sum); }
-  __device__ void seeHalves(std::uint32_t bits) {
+  __device__ void seeFloat16(std::uint32_t bits) {
     __half2 both;
     memcpy(&both, &bits, sizeof both);
     seen = __hfma2(both, __half2{}, seen);
   }
-  __device__ void seeHalves(const uint4& pack) {
-    seeHalves(pack.x);
-    seeHalves(pack.y);
-    seeHalves(pack.z);
-    seeHalves(pack.w);
+  __device__ void seeFloat16(const uint4& vector) {
+    seeFloat16(vector.x);
+    seeFloat16(vector.y);
+    seeFloat16(vector.z);
+    seeFloat16(vector.w);
   }
   [[nodiscard]] __device__ bool allFinite() const {
     const float2 both = __half22float2(seen);
@@ -74,15 +74,15 @@ struct FiniteWatch {
   }
 };
 
-/// A pack as float64 numbers.
+/// A vector as float64 numbers.
 template <class Access>
-struct ConvertedPack {
+struct ConvertedVector {
   static constexpr double factor = 1;
   static constexpr double gradientFactor = 1;
   static constexpr bool areSmall = false;
   double values[Access::lanes];
 
-  __device__ ConvertedPack(const typename Access::Fetched& fetched, FiniteWatch& /*watch*/) {
+  __device__ ConvertedVector(const typename Access::Fetched& fetched, FiniteWatch& /*watch*/) {
     const typename Access::Values from = Access::valuesOf(fetched);
 #pragma unroll
     for (int lane = 0; lane < Access::lanes; ++lane) values[lane] = static_cast<double>(from.values[lane]);
@@ -105,21 +105,21 @@ __device__ inline double movedHalf(std::uint32_t bits) {
   return __hiloint2double((static_cast<int>(bits) >> 6) & static_cast<int>(0x81FFFC00U), 0);
 }
 
-/// ConvertedPack divided by `factor`, if the watch says that all numbers are finite.
+/// ConvertedVector divided by `factor`, if the watch says that all numbers are finite.
 template <class T>
-struct MovedPack {
+struct MovedVector {
   static constexpr bool isHalf = sizeof(T) == 2;
   static constexpr double factor = isHalf ? kMovedHalfFactor : kMovedFloatFactor;
   static constexpr double gradientFactor = kMovedFloatFactor;  ///< of what widen() gives
   static constexpr bool areSmall = isHalf;                     ///< far from the ends of float32
   double values[kLanes<T>];
 
-  __device__ MovedPack(const uint4& pack, FiniteWatch& watch) {
-    const std::uint32_t words[4] = {pack.x, pack.y, pack.z, pack.w};
+  __device__ MovedVector(const uint4& vector, FiniteWatch& watch) {
+    const std::uint32_t words[4] = {vector.x, vector.y, vector.z, vector.w};
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       if constexpr (isHalf) {
-        watch.seeHalves(words[i]);
+        watch.seeFloat16(words[i]);
         values[2 * i] = movedHalf(words[i] << 16);
         values[2 * i + 1] = movedHalf(words[i]);
       } else {
@@ -134,26 +134,26 @@ struct MovedPack {
   }
 };
 template <class Access>
-struct FastPack {
-  using Type = ConvertedPack<Access>;
+struct FastVector {
+  using Type = ConvertedVector<Access>;
 };
 template <class T>
-struct FastPack<InPacks<T>> {
-  using Type = MovedPack<T>;
+struct FastVector<InVectors<T>> {
+  using Type = MovedVector<T>;
 };
 
-/// Calls add(null pointer to a type of packs, watch) for numbers whose bits are moved, and again where not all were finite.
+/// Calls add(null pointer to a type of vectors, watch) for numbers whose bits are moved, and again where not all were finite.
 /// @tparam moves false: at once for numbers that are converted, which takes less code
 template <class Access, bool moves, int lanes, class Add>
 __device__ void addFast(double (&first)[lanes], double (&second)[lanes], Add add) {
   FiniteWatch watch;
   if constexpr (moves) {
-    add(static_cast<typename FastPack<Access>::Type*>(nullptr), watch);
+    add(static_cast<typename FastVector<Access>::Type*>(nullptr), watch);
     if (watch.allFinite()) return;
 #pragma unroll
     for (int lane = 0; lane < lanes; ++lane) first[lane] = second[lane] = 0;
   }
-  add(static_cast<ConvertedPack<Access>*>(nullptr), watch);
+  add(static_cast<ConvertedVector<Access>*>(nullptr), watch);
 }
 
 /// sum (x - shift) and sum (x - shift)^2 of each chunk. @tparam byImage of each image @param channels as the caller has
@@ -162,31 +162,31 @@ template <class Access, bool byImage>
 __global__ void __launch_bounds__(ChannelGrid::kThreads, Access::lanes == 4 ? 4 : 3)
     sumMoments(ChannelGrid grid, std::int64_t channels, SourceView source, ChunkSums sums) {
   constexpr int lanes = Access::lanes;
-  const std::uint32_t pack = grid.pack();
-  const bool isInside = pack < grid.packs;
+  const std::uint32_t vector = grid.vector();
+  const bool isInside = vector < grid.vectors;
   double first[lanes] = {};
   double second[lanes] = {};
   if (isInside) {
     double shift[lanes];
 #pragma unroll
     for (int lane = 0; lane < lanes; ++lane)
-      shift[lane] = shiftOf(source, byImage ? blockIdx.z : 0, channelOf(pack * lanes + lane, channels));
+      shift[lane] = shiftOf(source, byImage ? blockIdx.z : 0, channelOf(vector * lanes + lane, channels));
     addFast<Access, (lanes > 1)>(first, second, [&](auto* type, FiniteWatch& watch) {
-      using Pack = std::remove_pointer_t<decltype(type)>;
+      using Vector = std::remove_pointer_t<decltype(type)>;
       forEachPixel<Access, byImage, 1>(
-          grid, pack * lanes, {source},
+          grid, vector * lanes, {source},
           [&](const ElementPlace& /*place*/, const typename Access::Fetched(&fetched)[1]) {
-            const Pack x(fetched[0], watch);
+            const Vector x(fetched[0], watch);
 #pragma unroll
             for (int lane = 0; lane < lanes; ++lane) {
-              const double difference = fma(x.values[lane], Pack::factor, -shift[lane]);
+              const double difference = fma(x.values[lane], Vector::factor, -shift[lane]);
               first[lane] += difference;
               second[lane] = fma(difference, difference, second[lane]);
             }
           });
     });
   }
-  storeChunk(sums, pack, isInside, first, second);
+  storeChunk(sums, vector, isInside, first, second);
 }
 
 /// g where it is dy.
@@ -199,12 +199,12 @@ struct IgnoredGradients {
   __device__ void operator()(const ElementPlace& /*place*/, const Values& /*g*/) const {}
 };
 
-/// g of a pack; shows the watch what it needs to know of dy, of which memory has `fetched`.
-template <class Pack, class Function, class Fetched, class Values>
+/// g of a vector; shows the watch what it needs to know of dy, of which memory has `fetched`.
+template <class Vector, class Function, class Fetched, class Values>
 __device__ Values watchedGradients(const Function& function, const Fetched& fetched, const Values& dy,
                                    const Values& x, FiniteWatch& watch) {
-  if constexpr (Function::knowsFinite && Pack::areSmall) {
-    watch.seeHalves(fetched);
+  if constexpr (Function::knowsFinite && Vector::areSmall) {
+    watch.seeFloat16(fetched);
     return function.gradientsOfFinite(dy, x);
   } else {
     const Values g = function.gradientsOf(dy, x);
@@ -217,7 +217,7 @@ __device__ Values watchedGradients(const Function& function, const Fetched& fetc
 /// @tparam byImage of each image @tparam moves as addFast has it
 /// @param function its gradientsOf(dy, x) are g; or SameGradient. If it knowsFinite, for float16 watchNumbers() shows a watch
 /// its numbers, and gradientsOfFinite() does what gradientsOf() does where all that the watch saw is finite.
-/// @param visit visit(place, g) of each pack of a function's, of some twice, at last with what is right
+/// @param visit visit(place, g) of each vector of a function's, of some twice, at last with what is right
 template <class Access, bool byImage, bool moves, class Function, class Visit = IgnoredGradients>
 __device__ void addGradients(const ChannelGrid& grid, SourceView source, SourceView gradient,
                              const double (&mean)[Access::lanes], const Function& function,
@@ -225,40 +225,40 @@ __device__ void addGradients(const ChannelGrid& grid, SourceView source, SourceV
                              Visit visit = {}) {
   constexpr int lanes = Access::lanes;
   addFast<Access, moves>(first, second, [&](auto* type, FiniteWatch& watch) {
-    using Pack = std::remove_pointer_t<decltype(type)>;
+    using Vector = std::remove_pointer_t<decltype(type)>;
     constexpr bool isSame = std::is_same_v<Function, SameGradient>;
     // Of few digits nothing is lost by means that are subtracted at last: converting them again and again takes long.
-    constexpr bool shiftsLater = Function::knowsFinite && Pack::areSmall;
+    constexpr bool shiftsLater = Function::knowsFinite && Vector::areSmall;
     const auto addLane = [&](int lane, double x, double g) {
       first[lane] += g;
-      const double difference = shiftsLater ? x * Pack::factor : fma(x, Pack::factor, -mean[lane]);
+      const double difference = shiftsLater ? x * Vector::factor : fma(x, Vector::factor, -mean[lane]);
       second[lane] = fma(g, difference, second[lane]);
     };
     if constexpr (shiftsLater) function.watchNumbers(watch);
     forEachPixel<Access, byImage, 2>(
-        grid, grid.pack() * lanes, {source, gradient},
+        grid, grid.vector() * lanes, {source, gradient},
         [&](const ElementPlace& place, const typename Access::Fetched(&fetched)[2]) {
-          const Pack x(fetched[0], watch);
+          const Vector x(fetched[0], watch);
           if constexpr (isSame) {
-            const Pack dy(fetched[1], watch);
+            const Vector dy(fetched[1], watch);
 #pragma unroll
             for (int lane = 0; lane < lanes; ++lane)
-              addLane(lane, x.values[lane], dy.values[lane] * Pack::factor);
+              addLane(lane, x.values[lane], dy.values[lane] * Vector::factor);
           } else {
             const typename Access::Values xs = Access::valuesOf(fetched[0]);
             const typename Access::Values dys = Access::valuesOf(fetched[1]);
-            const typename Access::Values g = watchedGradients<Pack>(function, fetched[1], dys, xs, watch);
+            const typename Access::Values g = watchedGradients<Vector>(function, fetched[1], dys, xs, watch);
 #pragma unroll
             for (int lane = 0; lane < lanes; ++lane)
-              addLane(lane, x.values[lane], Pack::widen(g.values[lane]));
+              addLane(lane, x.values[lane], Vector::widen(g.values[lane]));
             visit(place, g);
           }
         });
-    if constexpr (!isSame && Pack::gradientFactor != 1) {
+    if constexpr (!isSame && Vector::gradientFactor != 1) {
 #pragma unroll
       for (int lane = 0; lane < lanes; ++lane) {
-        first[lane] *= Pack::gradientFactor;
-        second[lane] *= Pack::gradientFactor;
+        first[lane] *= Vector::gradientFactor;
+        second[lane] *= Vector::gradientFactor;
       }
     }
     if constexpr (shiftsLater) {

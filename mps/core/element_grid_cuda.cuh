@@ -9,7 +9,7 @@
 /// where addresses and strides allow that.
 namespace mps::detail::cuda {
 
-/// Where in the tensors an element lies, or the first one of a pack.
+/// Where in the tensors an element lies, or the first one of a vector.
 struct ElementPlace {
   std::int32_t image;
   std::int32_t y;
@@ -50,7 +50,7 @@ using ResultView = TensorView<std::byte>;
 
 /// Sixteen bytes at once, of elements of type T, float or Float16.
 template <class T>
-struct InPacks {
+struct InVectors {
   static constexpr int lanes = kLanes<T>;
   using Values = Lanes<T>;
   using Fetched = uint4;  ///< as memory has it
@@ -80,8 +80,8 @@ struct InPacks {
     storeLanes(values, to);
   }
   /// @param memory of a stretch
-  __device__ static void storePack(const Values& values, std::byte* memory, std::uint32_t pack) {
-    storeLanes(values, reinterpret_cast<T*>(memory) + static_cast<std::int64_t>(pack) * lanes);
+  __device__ static void storeVector(const Values& values, std::byte* memory, std::uint32_t vector) {
+    storeLanes(values, reinterpret_cast<T*>(memory) + static_cast<std::int64_t>(vector) * lanes);
   }
 };
 
@@ -108,21 +108,21 @@ struct OneByOne {
   }
 };
 
-/// Calls launch(InPacks<float>()), launch(InPacks<Float16>()) or launch(OneByOne()).
+/// Calls launch(InVectors<float>()), launch(InVectors<Float16>()) or launch(OneByOne()).
 /// @param format of all tensors; None: their formats differ
-/// @param takesPacks whether takesPacks() is true for all of them
+/// @param takesVectors whether takesVectors() is true for all of them
 template <class Launch>
-void withAccess(ImageFeatureChannelFormat format, bool takesPacks, Launch launch) {
-  if (takesPacks && format == ImageFeatureChannelFormat::Float32)
-    launch(InPacks<float>());
-  else if (takesPacks && format == ImageFeatureChannelFormat::Float16)
-    launch(InPacks<Float16>());
+void withAccess(ImageFeatureChannelFormat format, bool takesVectors, Launch launch) {
+  if (takesVectors && format == ImageFeatureChannelFormat::Float32)
+    launch(InVectors<float>());
+  else if (takesVectors && format == ImageFeatureChannelFormat::Float16)
+    launch(InVectors<Float16>());
   else
     launch(OneByOne());
 }
 
-/// Whether packs can be read from, or written to, a tensor. @param channels of the other tensors
-inline bool takesPacks(const TensorShape& shape, const std::byte* address, std::int64_t channels) {
+/// Whether vectors can be read from, or written to, a tensor. @param channels of the other tensors
+inline bool takesVectors(const TensorShape& shape, const std::byte* address, std::int64_t channels) {
   return shape.channels < channels || takesLanes(shape, address);
 }
 
@@ -148,17 +148,17 @@ class ElementGrid {
 
   ElementGrid() = default;
   /// @param shape of the tensors, not empty
-  /// @param lanes elements of a pack
-  /// @param batch packs that a thread works on at once
+  /// @param lanes elements of a vector
+  /// @param batch vectors that a thread works on at once
   ElementGrid(const TensorShape& shape, int lanes, int batch)
       : rows_(shape.images * shape.height, shape.width * (shape.channels / lanes), batch),
         height_(shape.height),
-        packs_(shape.channels / lanes) {}
+        vectors_(shape.channels / lanes) {}
 
   [[nodiscard]] dim3 grid() const { return rows_.grid; }
   [[nodiscard]] dim3 block() const { return rows_.block; }
 
-  /// For the packs of this thread, in batches: load(i, place) for all of a batch, then finish(i, place), with
+  /// For the vectors of this thread, in batches: load(i, place) for all of a batch, then finish(i, place), with
   /// i from 0 to batch - 1. A block's batch is one stretch of memory: far fewer pages at a time are in use.
   template <int batch, int lanes, class Load, class Finish>
   __device__ void forEachBatch(Load load, Finish finish) const {
@@ -174,10 +174,10 @@ class ElementGrid {
         for (int i = 0; i < batch; ++i) {
           const std::uint32_t piece = first + static_cast<std::uint32_t>(i) * step;
           if (piece >= rows_.pieces) continue;
-          const std::uint32_t x = packs_.divide(piece);
+          const std::uint32_t x = vectors_.divide(piece);
           places[i] = start;
           places[i].x = static_cast<std::int32_t>(x);
-          places[i].channel = static_cast<std::int32_t>((piece - x * packs_.divisor()) * lanes);
+          places[i].channel = static_cast<std::int32_t>((piece - x * vectors_.divisor()) * lanes);
           load(i, places[i]);
         }
 #pragma unroll
@@ -190,7 +190,7 @@ class ElementGrid {
  private:
   RowGrid rows_;
   Divider height_;
-  Divider packs_;
+  Divider vectors_;
 };
 
 /// Which axes joinAxes() may join: Pixels, those of an image; AllPixels, images, too.
@@ -253,12 +253,12 @@ struct MapArguments {
   bool accumulate = false;
 };
 
-/// Packs that a thread loads from each input before it stores a result: 64 bytes of all. Code that works
+/// Vectors that a thread loads from each input before it stores a result: 64 bytes of all. Code that works
 /// element by element is long: it knows all formats.
 template <class Access, int inputs>
 inline constexpr int kBatch = std::max(1, (Access::lanes == 1 ? 2 : 4) / inputs);
 
-/// Stores function's results: function(place, inputs, result), on packs of values.
+/// Stores function's results: function(place, inputs, result), on vectors of values.
 template <class Access, int inputs, class Function>
 __global__ void mapElements(MapArguments<inputs> a, Function function) {
   constexpr int batch = kBatch<Access, inputs>;
@@ -283,44 +283,44 @@ template <int inputs>
 struct StretchArguments {
   const std::byte* sources[inputs];
   std::byte* destination = nullptr;
-  std::uint32_t packs = 0;
+  std::uint32_t vectors = 0;
 };
 
-/// mapElements for stretches: there is next to nothing to compute of a place, and a pack for each thread keeps the
+/// mapElements for stretches: there is next to nothing to compute of a place, and a vector for each thread keeps the
 /// memory busiest. Places have the channel alone.
 template <class Access, int inputs, class Function>
 __global__ void __launch_bounds__(mtl::cuda::kBlockThreads)
     mapStretches(StretchArguments<inputs> a, Function function) {
-  const std::uint32_t pack = mtl::cuda::kBlockThreads * blockIdx.x + threadIdx.x;
-  if (pack >= a.packs) return;
+  const std::uint32_t vector = mtl::cuda::kBlockThreads * blockIdx.x + threadIdx.x;
+  if (vector >= a.vectors) return;
   typename Access::Values values[inputs];
 #pragma unroll
   for (int k = 0; k < inputs; ++k)
-    values[k] = Access::valuesOf(reinterpret_cast<const typename Access::Fetched*>(a.sources[k])[pack]);
+    values[k] = Access::valuesOf(reinterpret_cast<const typename Access::Fetched*>(a.sources[k])[vector]);
   typename Access::Values result;
-  function(ElementPlace{0, 0, 0, static_cast<std::int32_t>(pack * Access::lanes)}, values, result);
-  Access::storePack(result, a.destination, pack);
+  function(ElementPlace{0, 0, 0, static_cast<std::int32_t>(vector * Access::lanes)}, values, result);
+  Access::storeVector(result, a.destination, vector);
 }
 
-/// How the packs of tensors whose pixels are one row are counted.
-struct PixelPacks {
+/// How the vectors of tensors whose pixels are one row are counted.
+struct PixelVectors {
   Divider ofPixel;
   /// Pixels between two images of a tensor that has one pixel for each.
   Divider pixelsOfImage;
   std::uint32_t count = 0;
 };
 
-/// mapElements for tensors whose pixels are one row, a pack for each thread. A place's image is that of a tensor
+/// mapElements for tensors whose pixels are one row, a vector for each thread. A place's image is that of a tensor
 /// with one pixel for each image; the strides between the images of all others are 0.
 template <class Access, int inputs, class Function>
 __global__ void __launch_bounds__(mtl::cuda::kBlockThreads)
-    mapPixels(PixelPacks packs, MapArguments<inputs> a, Function function) {
-  const std::uint32_t pack = mtl::cuda::kBlockThreads * blockIdx.x + threadIdx.x;
-  if (pack >= packs.count) return;
-  const std::uint32_t pixel = packs.ofPixel.divide(pack);
+    mapPixels(PixelVectors vectors, MapArguments<inputs> a, Function function) {
+  const std::uint32_t vector = mtl::cuda::kBlockThreads * blockIdx.x + threadIdx.x;
+  if (vector >= vectors.count) return;
+  const std::uint32_t pixel = vectors.ofPixel.divide(vector);
   const ElementPlace place{
-      static_cast<std::int32_t>(packs.pixelsOfImage.divide(pixel)), 0, static_cast<std::int32_t>(pixel),
-      static_cast<std::int32_t>((pack - pixel * packs.ofPixel.divisor()) * Access::lanes)};
+      static_cast<std::int32_t>(vectors.pixelsOfImage.divide(pixel)), 0, static_cast<std::int32_t>(pixel),
+      static_cast<std::int32_t>((vector - pixel * vectors.ofPixel.divisor()) * Access::lanes)};
   typename Access::Values values[inputs];
 #pragma unroll
   for (int k = 0; k < inputs; ++k) values[k] = Access::load(a.sources[k], place);
@@ -329,19 +329,19 @@ __global__ void __launch_bounds__(mtl::cuda::kBlockThreads)
   Access::store(result, a.destination, place, a.accumulate);
 }
 
-/// A tensor whose pixels are one row, counted in packs of 16 bytes.
+/// A tensor whose pixels are one row, counted in vectors of 16 bytes.
 template <class Byte>
-struct PackView {
+struct VectorView {
   Byte* memory = nullptr;
   std::uint32_t image = 0;  ///< from one to the next
   std::uint32_t pixel = 0;
 
-  PackView() = default;
-  PackView(const TensorView<Byte>& view, int lanes)
+  VectorView() = default;
+  VectorView(const TensorView<Byte>& view, int lanes)
       : memory(view.memory),
         image(static_cast<std::uint32_t>(view.image / lanes)),
         pixel(static_cast<std::uint32_t>(view.pixel / lanes)) {}
-  /// Whether 32 bits count all packs.
+  /// Whether 32 bits count all vectors.
   static bool takes(const TensorView<Byte>& view, int lanes, std::int64_t images, const TensorShape& shape) {
     constexpr std::int64_t most = 0xFFFFFFFF;
     return !view.oneChannel && view.image / lanes <= most &&
@@ -352,18 +352,18 @@ struct PackView {
 
 /// The tensors of a map, if no source has one channel and nothing is added to the destination.
 template <int inputs>
-struct PackViews {
-  PackView<const std::byte> sources[inputs];
-  PackView<std::byte> destination;
+struct VectorViews {
+  VectorView<const std::byte> sources[inputs];
+  VectorView<std::byte> destination;
 
-  PackViews(const MapArguments<inputs>& a, int lanes) : destination(a.destination, lanes) {
+  VectorViews(const MapArguments<inputs>& a, int lanes) : destination(a.destination, lanes) {
     for (int k = 0; k < inputs; ++k) sources[k] = {a.sources[k], lanes};
   }
   /// @param images of a tensor that has one pixel for each
   static bool takes(const MapArguments<inputs>& a, int lanes, std::int64_t images, const TensorShape& shape) {
-    return !a.accumulate && PackView<std::byte>::takes(a.destination, lanes, images, shape) &&
+    return !a.accumulate && VectorView<std::byte>::takes(a.destination, lanes, images, shape) &&
            std::all_of(std::begin(a.sources), std::end(a.sources), [&](const SourceView& source) {
-             return PackView<const std::byte>::takes(source, lanes, images, shape);
+             return VectorView<const std::byte>::takes(source, lanes, images, shape);
            });
   }
 };
@@ -371,23 +371,23 @@ struct PackViews {
 /// mapPixels, where addresses would take longer than all there is to compute.
 template <class Access, int inputs, class Function>
 __global__ void __launch_bounds__(mtl::cuda::kBlockThreads)
-    mapPixelPacks(PixelPacks packs, PackViews<inputs> views, Function function) {
-  const std::uint32_t pack = mtl::cuda::kBlockThreads * blockIdx.x + threadIdx.x;
-  if (pack >= packs.count) return;
-  const std::uint32_t pixel = packs.ofPixel.divide(pack);
-  const std::uint32_t image = packs.pixelsOfImage.divide(pixel);
-  const std::uint32_t ofPixel = pack - pixel * packs.ofPixel.divisor();
-  const auto packIn = [&](const auto& view) { return image * view.image + pixel * view.pixel + ofPixel; };
+    mapPixelVectors(PixelVectors vectors, VectorViews<inputs> views, Function function) {
+  const std::uint32_t vector = mtl::cuda::kBlockThreads * blockIdx.x + threadIdx.x;
+  if (vector >= vectors.count) return;
+  const std::uint32_t pixel = vectors.ofPixel.divide(vector);
+  const std::uint32_t image = vectors.pixelsOfImage.divide(pixel);
+  const std::uint32_t ofPixel = vector - pixel * vectors.ofPixel.divisor();
+  const auto vectorIn = [&](const auto& view) { return image * view.image + pixel * view.pixel + ofPixel; };
   typename Access::Values values[inputs];
 #pragma unroll
   for (int k = 0; k < inputs; ++k)
-    values[k] = Access::valuesOf(
-        reinterpret_cast<const typename Access::Fetched*>(views.sources[k].memory)[packIn(views.sources[k])]);
+    values[k] = Access::valuesOf(reinterpret_cast<const typename Access::Fetched*>(
+        views.sources[k].memory)[vectorIn(views.sources[k])]);
   typename Access::Values result;
   function(ElementPlace{static_cast<std::int32_t>(image), 0, static_cast<std::int32_t>(pixel),
                         static_cast<std::int32_t>(ofPixel * Access::lanes)},
            values, result);
-  Access::storePack(result, views.destination.memory, packIn(views.destination));
+  Access::storeVector(result, views.destination.memory, vectorIn(views.destination));
 }
 
 /// Whether all tensors of a map are stretches.
@@ -404,25 +404,25 @@ bool areStretches(const MapArguments<inputs>& arguments, const TensorShape& shap
 template <class Access, int inputs, class Function>
 void launchMap(mtl::Stream& stream, MapArguments<inputs> arguments, const TensorShape& shape,
                const Function& function, std::int64_t pixelsOfImage = ElementGrid::kLongestRow) {
-  const std::int64_t packs = shape.width * (shape.channels / Access::lanes);
-  const auto count = static_cast<std::uint32_t>(packs);
-  const dim3 blocks(mtl::cuda::blocksFor(packs));
+  const std::int64_t vectors = shape.width * (shape.channels / Access::lanes);
+  const auto count = static_cast<std::uint32_t>(vectors);
+  const dim3 blocks(mtl::cuda::blocksFor(vectors));
   const dim3 threads(mtl::cuda::kBlockThreads);
   if constexpr (Access::lanes > 1)
     if (areStretches(arguments, shape)) {
       StretchArguments<inputs> a;
       for (int k = 0; k < inputs; ++k) a.sources[k] = arguments.sources[k].memory;
       a.destination = arguments.destination.memory;
-      a.packs = count;
+      a.vectors = count;
       return mtl::cuda::launch(stream, mapStretches<Access, inputs, Function>, blocks, threads, 0, a,
                                function);
     }
   if (shape.images == 1 && shape.height == 1) {
-    const PixelPacks pixels{Divider(shape.channels / Access::lanes), Divider(pixelsOfImage), count};
+    const PixelVectors pixels{Divider(shape.channels / Access::lanes), Divider(pixelsOfImage), count};
     if constexpr (Access::lanes > 1)
-      if (PackViews<inputs>::takes(arguments, Access::lanes, shape.width / pixelsOfImage + 1, shape))
-        return mtl::cuda::launch(stream, mapPixelPacks<Access, inputs, Function>, blocks, threads, 0, pixels,
-                                 PackViews<inputs>(arguments, Access::lanes), function);
+      if (VectorViews<inputs>::takes(arguments, Access::lanes, shape.width / pixelsOfImage + 1, shape))
+        return mtl::cuda::launch(stream, mapPixelVectors<Access, inputs, Function>, blocks, threads, 0,
+                                 pixels, VectorViews<inputs>(arguments, Access::lanes), function);
     return mtl::cuda::launch(stream, mapPixels<Access, inputs, Function>, blocks, threads, 0, pixels,
                              arguments, function);
   }

@@ -85,7 +85,7 @@ struct Lanes {
   float values[kLanes<T>];
 };
 
-__device__ inline float2 halvesOf(unsigned bits) {
+__device__ inline float2 float2Of(unsigned bits) {
   __half2 both;
   memcpy(&both, &bits, sizeof both);
   return __half22float2(both);
@@ -99,15 +99,15 @@ __device__ inline unsigned toHalves(float low, float high) {
 
 /// @name Sixteen bytes of memory as elements. @param type null; it says which ones
 /// @{
-__device__ inline Lanes<float> lanesOf(uint4 pack, const float* /*type*/) {
-  return {
-      {__uint_as_float(pack.x), __uint_as_float(pack.y), __uint_as_float(pack.z), __uint_as_float(pack.w)}};
+__device__ inline Lanes<float> lanesOf(uint4 vector, const float* /*type*/) {
+  return {{__uint_as_float(vector.x), __uint_as_float(vector.y), __uint_as_float(vector.z),
+           __uint_as_float(vector.w)}};
 }
-__device__ inline Lanes<Float16> lanesOf(uint4 pack, const Float16* /*type*/) {
-  const float2 a = halvesOf(pack.x);
-  const float2 b = halvesOf(pack.y);
-  const float2 c = halvesOf(pack.z);
-  const float2 d = halvesOf(pack.w);
+__device__ inline Lanes<Float16> lanesOf(uint4 vector, const Float16* /*type*/) {
+  const float2 a = float2Of(vector.x);
+  const float2 b = float2Of(vector.y);
+  const float2 c = float2Of(vector.z);
+  const float2 d = float2Of(vector.w);
   return {{a.x, a.y, b.x, b.y, c.x, c.y, d.x, d.y}};
 }
 /// @}

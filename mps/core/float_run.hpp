@@ -28,7 +28,7 @@ struct FloatRun {
 
   void* address = nullptr;
   bool isHalf = false;
-  bool isStreamed = false;  ///< whole vectors are written past the caches where they are aligned
+  bool isNonTemporal = false;  ///< whole vectors are written by non-temporal stores where they are aligned
 };
 
 /// The run without its first `count` values.

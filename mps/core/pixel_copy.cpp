@@ -45,7 +45,7 @@ constexpr std::int64_t kLongRun = 1024;     ///< bytes
 constexpr std::int64_t kManyRuns = 64;      ///< from so many on it pays to ask for later ones
 constexpr std::int64_t kAhead = 8192;       ///< bytes between what is asked for and what is read
 
-/// Bytes in whole cache lines go past the caches.
+/// Bytes in whole cache lines go by non-temporal stores.
 void streamBytes(const std::uint8_t* from, std::uint8_t* to, std::size_t bytes) {
   const std::size_t head = std::min(bytes, -reinterpret_cast<std::uintptr_t>(to) % kCacheLine);
   const std::size_t body = (bytes - head) / kCacheLine * kCacheLine;
@@ -69,7 +69,7 @@ HWY_INLINE void addElements(const T* from, std::size_t count, float* sums) {
     storeFloats(d, hn::Add(loadFloats(d, sums + i, rest), loadFloats(d, from + i, rest)), sums + i, rest);
 }
 
-/// As convertFromFloats(), past the caches where vectors are aligned.
+/// As convertFromFloats(), by non-temporal stores where vectors are aligned.
 template <class T>
 HWY_INLINE void streamFromFloats(const float* from, T* to, std::size_t count) {
   const hn::ScalableTag<float> d;
@@ -163,7 +163,7 @@ void copyShortRuns(ByteRuns runs, std::int64_t count, std::uint8_t* to) {
   for (std::int64_t run = 0; run < count; ++run) copyRoundedUp(runs[run], to + run * runs.bytes, runs.bytes);
 }
 
-/// Writes `count` rows of `bytes` bytes past the caches: fill(first, rows, stage) makes some of them, without gaps, and of those
+/// Writes `count` rows of `bytes` bytes by non-temporal stores: fill(first, rows, stage) makes some of them, without gaps, and of those
 /// whole lines are written. The next stage is filled before: loads would wait for smaller stores just before them.
 template <class Fill>
 HWY_INLINE void streamStages(std::int64_t count, std::int64_t bytes, Fill&& fill, std::uint8_t* to) {
@@ -201,7 +201,7 @@ HWY_INLINE void fetchRuns(const std::uint8_t* from, ByteRuns runs, std::int64_t 
     for (std::int64_t run = 0; run < count; ++run) hwy::Prefetch(from + run * runs.stride + i);
 }
 
-/// Runs of whole lines, past the caches.
+/// Runs of whole lines, by non-temporal stores.
 void streamLines(ByteRuns runs, std::int64_t count, std::uint8_t* to, std::int64_t toStride) {
   constexpr std::int64_t groupBytes = kAhead / 2;
   const hn::ScalableTag<std::uint8_t> d;
@@ -220,17 +220,17 @@ void streamLines(ByteRuns runs, std::int64_t count, std::uint8_t* to, std::int64
 
 /// Copies the first runs in the best way that there is for them, and returns how many.
 std::int64_t copyRuns(const ByteRuns& runs, std::int64_t count, std::uint8_t* to, std::int64_t toStride,
-                      bool pastCaches) {
+                      bool isNonTemporal) {
   constexpr auto line = static_cast<std::int64_t>(kCacheLine);
   const bool areLines =
       reinterpret_cast<std::uintptr_t>(to) % kCacheLine == 0 && (toStride | runs.bytes) % line == 0;
-  if (pastCaches && areLines && runs.bytes < kLongRun && count >= kManyRuns) {
+  if (isNonTemporal && areLines && runs.bytes < kLongRun && count >= kManyRuns) {
     streamLines(runs, count, to, toStride);
     return count;
   }
   if (runs.bytes == 0 || runs.bytes >= line || toStride != runs.bytes || runs.stride == 0) return 0;
   const std::int64_t copied = roundedUp(runs.bytes, std::min(runs.bytes, runs.stride), count);
-  if (pastCaches && copied >= kManyRuns)
+  if (isNonTemporal && copied >= kManyRuns)
     streamShortRuns(runs, copied, to);
   else
     copyShortRuns(runs, copied, to);
@@ -255,7 +255,7 @@ void copyPixelRuns(const PixelCopy& copy, const std::byte* input, std::byte* des
   const std::int64_t first = converts || zeroBytes > 0
                                  ? 0
                                  : copyRuns(runs, count, reinterpret_cast<std::uint8_t*>(destination),
-                                            copy.destinationStride * element, copy.pastCaches);
+                                            copy.destinationStride * element, copy.isNonTemporal);
   for (std::int64_t pixel = first; pixel < count; ++pixel) {
     const std::byte* const from = input + pixel * copy.inputStride * inputElement;
     std::byte* const to = destination + pixel * copy.destinationStride * element;
@@ -263,7 +263,7 @@ void copyPixelRuns(const PixelCopy& copy, const std::byte* input, std::byte* des
     const auto* const source = reinterpret_cast<const std::uint8_t*>(from);
     auto* const target = reinterpret_cast<std::uint8_t*>(to);
     const bool isWholeLines = (reinterpret_cast<std::uintptr_t>(to) | bytes) % kCacheLine == 0;
-    const bool streams = copy.pastCaches && (isWholeLines || channels * element >= kLongRun);
+    const bool streams = copy.isNonTemporal && (isWholeLines || channels * element >= kLongRun);
     if (converts)
       convertElements(copy, from, to, channels, streams);
     else if (streams)
@@ -306,7 +306,7 @@ void copyPairRuns(const PixelCopy& first, const std::byte* firstInput, const Pix
   const ByteRuns a{reinterpret_cast<const std::uint8_t*>(firstInput), firstStride, firstBytes};
   const ByteRuns b{reinterpret_cast<const std::uint8_t*>(secondInput), secondStride, secondBytes};
   auto* const to = reinterpret_cast<std::uint8_t*>(destination);
-  if (first.pastCaches)
+  if (first.isNonTemporal)
     streamStages(
         copied, stride,
         [&](std::int64_t begin, std::int64_t rows, std::uint8_t * stage) HWY_ATTR

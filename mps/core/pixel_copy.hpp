@@ -18,7 +18,8 @@ struct PixelCopy {
   std::int64_t inputStride = 0;
   std::int64_t destinationStride = 0;
   bool accumulate = false;  ///< adds to what is there; destination float32, no zeros
-  bool pastCaches = false;  ///< whole cache lines are written past the caches; then call finishStreaming()
+  bool isNonTemporal =
+      false;  ///< whole cache lines are written by non-temporal stores; then call finishNonTemporalStores()
 };
 
 void copyPixels(const PixelCopy& copy, const std::byte* input, std::byte* destination, std::int64_t count);

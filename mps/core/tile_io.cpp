@@ -159,7 +159,7 @@ FloatRun runTarget(const TensorShape& shape, std::byte* memory, const Tile& tile
   if (offset < 0 || (!isHalf && shape.format != ImageFeatureChannelFormat::Float32)) return buffer;
   FloatRun run = isHalf ? FloatRun(reinterpret_cast<Float16*>(memory) + offset)
                         : FloatRun(reinterpret_cast<float*>(memory) + offset);
-  run.isStreamed = isStreamed(shape);
+  run.isNonTemporal = isNonTemporal(shape);
   return run;
 }
 

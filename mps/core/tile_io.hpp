@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "mps/core/float_run.hpp"
-#include "mps/core/streamed_stores.hpp"
+#include "mps/core/non_temporal_stores.hpp"
 #include "mps/core/tensor_shape.hpp"
 #include "mtl/cpu/stream.hpp"
 
@@ -66,7 +66,7 @@ ConstFloatRun loadRun(const TensorShape& shape, const std::byte* memory, const T
 
 /// Where to store the elements of a tile. It is the destination's memory under the same condition, if the results are
 /// not added to them, else `buffer`. storeTile() must follow. Where stores of the run are non-temporal and no forEachTile()
-/// is around it, finishStreaming() must follow the last tile of a thread.
+/// is around it, finishNonTemporalStores() must follow the last tile of a thread.
 FloatRun runTarget(const TensorShape& shape, std::byte* memory, const Tile& tile, float* buffer,
                    bool accumulate = false);
 
@@ -84,7 +84,7 @@ void forEachTile(mtl::Stream& stream, const Tiling& tiling, Body&& body) {
   mtl::cpu::asCpu(stream).parallelFor(tiling.count(), Tiling::grain,
                                       [&](std::int64_t begin, std::int64_t end) {
                                         for (std::int64_t i = begin; i < end; ++i) body(tiling[i]);
-                                        finishStreaming();
+                                        finishNonTemporalStores();
                                       });
 }
 

@@ -52,8 +52,8 @@ struct AllLanes {
   }
   template <class D, class V>
   HWY_INLINE void store(D d, V value, FloatRun to) const {
-    if (to.isHalf) return storeOrStream(d, value, static_cast<Float16*>(to.address), to.isStreamed);
-    storeOrStream(d, value, static_cast<float*>(to.address), to.isStreamed);
+    if (to.isHalf) return storeOrStream(d, value, static_cast<Float16*>(to.address), to.isNonTemporal);
+    storeOrStream(d, value, static_cast<float*>(to.address), to.isNonTemporal);
   }
 };
 

@@ -5,8 +5,8 @@
 #include <string>
 
 #include "mps/core/highway_targets.hpp"
+#include "mps/core/non_temporal_stores.hpp"
 #include "mps/core/storage.hpp"
-#include "mps/core/streamed_stores.hpp"
 #include "mps/gather/gather_sums.hpp"
 #include "mtl/cpu/stream.hpp"
 
@@ -15,7 +15,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "mps/core/streamed_runs-inl.hpp"
+#include "mps/core/non_temporal_runs-inl.hpp"
 #include "mps/gather/gather_rows-inl.hpp"
 
 HWY_BEFORE_NAMESPACE();
@@ -85,7 +85,7 @@ class GatherPlanCpu final : public Plan {
     const auto* const from = reinterpret_cast<const Bits*>(operands.source);
     auto* const to = reinterpret_cast<Bits*>(operands.destination);
     const bool isShort = result.channels * std::int64_t{sizeof(Bits)} < kShortRow;
-    const bool isNonTemporal = !isShort && writesRowsPastCaches(2 * result.bytes(), result);
+    const bool isNonTemporal = !isShort && usesNonTemporalStoresForRows(2 * result.bytes(), result);
     stream.parallelFor(result.images * result.height, grainFor(source.channels),
                        [&](std::int64_t begin, std::int64_t end) {
                          while (begin < end) {
@@ -100,7 +100,7 @@ class GatherPlanCpu final : public Plan {
                              copyLongRows(indices, first, last, image, isNonTemporal, copy);
                            begin += last - first;
                          }
-                         if (isNonTemporal) finishStreaming();
+                         if (isNonTemporal) finishNonTemporalStores();
                        });
   }
 
@@ -166,13 +166,14 @@ class GatherPlanCpu final : public Plan {
     auto* const starts = reinterpret_cast<std::int64_t*>(operands.scratch);
     std::int64_t* const places = starts + destination.height + 1;
     order(indices, starts, places);
-    const GatherSums sums{problem_.result,
-                          destination,
-                          operands.gradient,
-                          operands.destination,
-                          starts,
-                          places,
-                          writesRowsPastCaches(destination.bytes() + problem_.result.bytes(), destination)};
+    const GatherSums sums{
+        problem_.result,
+        destination,
+        operands.gradient,
+        operands.destination,
+        starts,
+        places,
+        usesNonTemporalStoresForRows(destination.bytes() + problem_.result.bytes(), destination)};
     const std::int64_t parts = (destination.channels + kGatherColumns - 1) / kGatherColumns;
     stream.parallelFor(destination.images * destination.height * parts,
                        grainFor(std::min(destination.channels, kGatherColumns)),

@@ -2,7 +2,7 @@
 
 #include <functional>
 
-#include "mps/core/streamed_stores.hpp"
+#include "mps/core/non_temporal_stores.hpp"
 #include "mps/gather/gather_arrays_conform.hpp"
 #include "mps/gather/gather_reference.hpp"
 
@@ -103,7 +103,7 @@ TEST_P(GatherPlan, GradientsHaveTheSameBitsWithAnyNumberOfThreads) {
 /// The order of the sums is that of the indices: 2^24 + 1 is 2^24 in float32, so others give another result.
 TEST_P(GatherPlan, SumsAreInTheOrderOfTheIndices) {
   const WithTarget target(GetParam());
-  const StreamedFrom large(0);
+  const NonTemporalFrom large(0);
   const GatherProblem problem = GatherCase{.name = "", .rows = 2, .count = 16}.problem(Gradient, Float32);
   const auto plan = preparedBy(GetParam(), gatherBackEnds, problem);
   ASSERT_TRUE(plan);
@@ -127,7 +127,7 @@ TEST_P(GatherPlan, SumsAreInTheOrderOfTheIndices) {
 /// Sums are float32 and rounded once: 2048 + 1 is 2048 in float16, 2048 + 1 + 1 is not.
 TEST_P(GatherPlan, SumsOfFloat16AreFloat32) {
   const WithTarget target(GetParam());
-  const StreamedFrom large(0);
+  const NonTemporalFrom large(0);
   const GatherProblem problem = GatherCase{.name = "", .count = 8}.problem(Gradient, Float16);
   const auto plan = preparedBy(GetParam(), gatherBackEnds, problem);
   ASSERT_TRUE(plan);

@@ -15,7 +15,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "mps/core/streamed_stores.hpp"
+#include "mps/core/non_temporal_stores.hpp"
 #include "mps/core/vector_runs-inl.hpp"
 #include "mps/gather/gather_sums.hpp"
 
@@ -161,7 +161,7 @@ HWY_INLINE void sumPartsOf(const GatherSums& sums, std::int64_t begin, std::int6
            sums.starts[to.height] - sums.starts[k], std::min(kGatherColumns, to.channels - first),
            sums.isNonTemporal, destination + to.offset(n, k, 0, first));
   }
-  if (sums.isNonTemporal) finishStreaming();
+  if (sums.isNonTemporal) finishNonTemporalStores();
 }
 
 }  // namespace mps::detail::HWY_NAMESPACE

@@ -232,7 +232,7 @@ class ImagesPlan final : public Plan {
       const std::int64_t last = end * images / workers_ - 1;
       for (std::int64_t image = begin * images / workers_; image <= last; ++image)
         runImage(nullptr, operands, image, workspace, image < last);
-      finishStreaming();
+      finishNonTemporalStores();
     });
   }
 
@@ -493,7 +493,7 @@ class ImagesPlan final : public Plan {
     }
     stream->parallelFor(layout_.chunks, layout_.grain(), [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t chunk = end; chunk-- > begin;) layout_.forTiles(chunk, body, origin(image));
-      finishStreaming();
+      finishNonTemporalStores();
     });
   }
 

@@ -54,8 +54,8 @@ __global__ void __launch_bounds__(ChannelGrid::kThreads, 2)
     sumImageGradients(ChannelGrid grid, SourceView source, SourceView gradient, GroupStatistics statistics,
                       ChunkSums sums) {
   constexpr int lanes = Access::lanes;
-  const std::uint32_t vector = grid.pack();
-  const bool isInside = vector < grid.packs;
+  const std::uint32_t vector = grid.vector();
+  const bool isInside = vector < grid.vectors;
   double first[lanes] = {};
   double second[lanes] = {};
   if (isInside) {
@@ -197,8 +197,8 @@ struct NormalizeImageArguments {
 template <class Access>
 __global__ void __launch_bounds__(ChannelGrid::kThreads, 2) normalizeImagePixels(NormalizeImageArguments a) {
   constexpr int lanes = Access::lanes;
-  const std::uint32_t vector = a.grid.pack();
-  if (vector >= a.grid.packs) return;
+  const std::uint32_t vector = a.grid.vector();
+  if (vector >= a.grid.vectors) return;
   float mean[lanes];
   float scale[lanes];
   float shift[lanes];
@@ -236,8 +236,8 @@ struct ImageGradientArguments {
 template <class Access>
 __global__ void __launch_bounds__(ChannelGrid::kThreads, 2) imageGradientOfPixels(ImageGradientArguments a) {
   constexpr int lanes = Access::lanes;
-  const std::uint32_t vector = a.grid.pack();
-  if (vector >= a.grid.packs) return;
+  const std::uint32_t vector = a.grid.vector();
+  if (vector >= a.grid.vectors) return;
   float mean[lanes];
   float gamma[lanes];
   float meanGradient[lanes];

@@ -190,7 +190,7 @@ struct SlicePart {
         add(type, vectors, sums, watch);
       }
     };
-    constexpr MovedPack<T>* moved = nullptr;
+    constexpr MovedVector<T>* moved = nullptr;
 #pragma unroll 1  // a quarter of the code: what runs once for a block waits for its instructions
     for (std::uint32_t stage = 0; stage < stages; ++stage) {
       waitForStage(stage);
@@ -199,7 +199,7 @@ struct SlicePart {
     if (!watch.allFinite()) {
 #pragma unroll
       for (double& sum : sums) sum = 0;
-      constexpr ConvertedPack<InPacks<T>>* converted = nullptr;
+      constexpr ConvertedVector<InVectors<T>>* converted = nullptr;
       take(converted, 0, count);
     } else {
       finish(sums);
@@ -341,7 +341,7 @@ struct SlicePart {
       return static_cast<double>(static_cast<float>(means[a.groupOf(a.channelOf(vector * lanes + lane))]));
     };
     // Of few digits nothing is lost by means that are subtracted at last.
-    constexpr bool shiftsLater = MovedPack<T>::areSmall;
+    constexpr bool shiftsLater = MovedVector<T>::areSmall;
     double mean[lanes];
 #pragma unroll
     for (int lane = 0; lane < lanes; ++lane) mean[lane] = shiftsLater ? 0 : meanOf(lane);
@@ -367,8 +367,8 @@ struct SlicePart {
       if constexpr (shiftsLater) {
 #pragma unroll
         for (int lane = 0; lane < lanes; ++lane) {
-          sums[lane] *= MovedPack<T>::factor;
-          sums[lanes + lane] = fma(-meanOf(lane), sums[lane], sums[lanes + lane] * MovedPack<T>::factor);
+          sums[lane] *= MovedVector<T>::factor;
+          sums[lanes + lane] = fma(-meanOf(lane), sums[lane], sums[lanes + lane] * MovedVector<T>::factor);
         }
       }
     });

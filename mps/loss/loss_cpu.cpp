@@ -121,7 +121,7 @@ void runItems(const LossRun& run, std::int64_t begin, std::int64_t end) {
     else
       runWholePixels(run, buffers, item);
   }
-  finishStreaming();
+  finishNonTemporalStores();
 }
 
 /// Counts the weights that are not 0.

@@ -260,7 +260,7 @@ class LossPlan final : public Plan {
     const ImageFeatureChannelFormat format = p.predictions.format;
     const auto takes = [&](const TensorShape& shape, const std::byte* address) {
       return shape.channels == 0 ||
-             (shape.format == format && cuda::takesPacks(shape, address, p.predictions.channels));
+             (shape.format == format && cuda::takesVectors(shape, address, p.predictions.channels));
     };
     const bool takesVectors =
         takes(p.predictions, operands.source) &&

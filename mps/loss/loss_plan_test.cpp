@@ -11,7 +11,7 @@
 
 #include "mps/conform/compare.hpp"
 #include "mps/core/for_each_target.hpp"
-#include "mps/core/streamed_stores.hpp"
+#include "mps/core/non_temporal_stores.hpp"
 #include "mps/loss/loss_cases.hpp"
 #include "mps/loss/loss_reference.hpp"
 #include "mtl/cpu/stream.hpp"
@@ -533,7 +533,7 @@ TEST(LossPlan, AnImageHasTheSameBitsAloneAndAmongOthers) {
 
 TEST(LossPlan, GradientsOfUnalignedPixelsGoPastTheCaches) {
   constexpr std::int64_t channels = 1001;
-  const StreamedFrom always(0);
+  const NonTemporalFrom always(0);
   for (const auto format : {ImageFeatureChannelFormat::Float16, ImageFeatureChannelFormat::Float32}) {
     const LossCase one = softMaxForTraining(format, 1, channels);
     const auto pixelBytes = static_cast<std::size_t>(one.problem.gradient.bytes());

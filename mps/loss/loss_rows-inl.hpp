@@ -15,7 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "mps/core/half_runs-inl.hpp"
+#include "mps/core/float16_runs-inl.hpp"
 #include "mps/core/vector_math-inl.hpp"
 #include "mps/core/vector_runs-inl.hpp"
 #include "mps/loss/loss_run.hpp"

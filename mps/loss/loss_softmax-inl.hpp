@@ -15,8 +15,8 @@
 #include <limits>
 #include <type_traits>
 
-#include "mps/core/half_runs-inl.hpp"
-#include "mps/core/streamed_runs-inl.hpp"
+#include "mps/core/float16_runs-inl.hpp"
+#include "mps/core/non_temporal_runs-inl.hpp"
 #include "mps/core/vector_math-inl.hpp"
 #include "mps/core/vector_runs-inl.hpp"
 #include "mps/loss/loss_rows-inl.hpp"
@@ -207,7 +207,7 @@ void runPlainImages(const LossNumbers& numbers, LossRows rows, LossImages& image
                     SoftMaxTile& tile) {
   constexpr bool isHalf = std::is_same_v<T, Float16>;
   const std::size_t lanes = hn::Lanes(hn::ScalableTag<float>()) * sizeof(float) / sizeof(T);
-  if (!rows.gradient.isStreamed || channels % lanes == 0)
+  if (!rows.gradient.isNonTemporal || channels % lanes == 0)
     return runSoftMaxImagesOf<true, isHalf>(numbers, rows, images, channels, tile);
   alignas(64) float results[kLossTile];
   auto* const gradient = static_cast<T*>(rows.gradient.address);

@@ -448,7 +448,7 @@ class TileOfCells {
 void runTiles(const YOLORun& run, std::int64_t begin, std::int64_t end) {
   TileOfCells tile(run);
   for (std::int64_t i = begin; i < end; ++i) tile.run(i);
-  finishStreaming();
+  finishNonTemporalStores();
 }
 
 }  // namespace mps::detail::HWY_NAMESPACE

@@ -4,8 +4,8 @@
 #include <memory>
 
 #include "mps/core/highway_targets.hpp"
+#include "mps/core/non_temporal_stores.hpp"
 #include "mps/core/pixel_copy.hpp"
-#include "mps/core/streamed_stores.hpp"
 #include "mps/matrix/matrix_problem.hpp"
 #include "mtl/cpu/stream.hpp"
 
@@ -165,13 +165,13 @@ class CopyPlan final : public Plan {
     PixelCopy copy;
     copy.inputFormat = copy.destinationFormat = problem_.destination.format;
     copy.channels = columns;
-    copy.pastCaches =
-        writesPastCaches(2 * problem_.copies * problem_.rows * problem_.columns * std::int64_t{sizeof(Bits)});
+    copy.isNonTemporal = usesNonTemporalStores(2 * problem_.copies * problem_.rows * problem_.columns *
+                                               std::int64_t{sizeof(Bits)});
     for (std::int64_t row = begin; row < end; ++row)
       if (Bits* to = destinationAt<Bits>(operands, row))
         copyPixels(copy, reinterpret_cast<const std::byte*>(sourceAt<Bits>(operands, sourceY + row, sourceX)),
                    reinterpret_cast<std::byte*>(to), 1);
-    if (copy.pastCaches) finishStreaming();
+    if (copy.isNonTemporal) finishNonTemporalStores();
   }
 
   /// A few rows of the destination at a time. A part of a matrix that is larger than the caches has non-temporal stores,
@@ -180,7 +180,8 @@ class CopyPlan final : public Plan {
   void exchangeRows(const Operands& operands, std::int64_t begin, std::int64_t end,
                     std::int64_t columns) const {
     constexpr std::int64_t together = rowsTogether(sizeof(Bits));
-    const bool isNonTemporal = writesRowsPastCaches(2 * problem_.destination.bytes(), problem_.destination);
+    const bool isNonTemporal =
+        usesNonTemporalStoresForRows(2 * problem_.destination.bytes(), problem_.destination);
     std::array<Bits*, static_cast<std::size_t>(together)> to;
     for (std::int64_t row = begin; row < end; row += together) {
       const std::int64_t rows = std::min(together, end - row);
@@ -190,7 +191,7 @@ class CopyPlan final : public Plan {
           sourceAt<Bits>(operands, indexAt(operands, 0, 0), indexAt(operands, 0, 1) + row);
       transpose(SourceRows<Bits>{from, problem_.source.rowStride, columns}, rows, isNonTemporal, to.data());
     }
-    if (isNonTemporal) finishStreaming();
+    if (isNonTemporal) finishNonTemporalStores();
   }
 
   static void transpose(const SourceRows<std::uint8_t>& from, std::int64_t columns, bool isNonTemporal,

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "mps/core/highway_targets.hpp"
-#include "mps/core/streamed_stores.hpp"
+#include "mps/core/non_temporal_stores.hpp"
 #include "mps/matrix/matrix_problem.hpp"
 #include "mtl/cpu/stream.hpp"
 
@@ -244,7 +244,7 @@ class ImageMatrixCopyPlan final : public Plan {
         std::clamp<std::int64_t>(kPieceBytes / std::max<std::int64_t>(1, pixelBytes()), 16,
                                  std::min(kMostPixels, std::max<std::int64_t>(16, images.width)));
     pieces_.count = (images.width + pieces_.pixels - 1) / pieces_.pixels;
-    pieces_.isNonTemporal = writesPastCaches(2 * images.bytes());
+    pieces_.isNonTemporal = usesNonTemporalStores(2 * images.bytes());
   }
 
   void run(mtl::Stream& stream, const Operands& operands) const override {

@@ -5,8 +5,8 @@
 #include <string>
 
 #include "mps/core/highway_targets.hpp"
+#include "mps/core/non_temporal_stores.hpp"
 #include "mps/core/philox.hpp"
-#include "mps/core/streamed_stores.hpp"
 #include "mps/matrix/matrix_random_rule.hpp"
 #include "mtl/cpu/stream.hpp"
 
@@ -18,8 +18,8 @@
 // Highway's functions need the header above.
 #include <hwy/contrib/math/math-inl.h>
 
+#include "mps/core/non_temporal_runs-inl.hpp"
 #include "mps/core/philox_vectors-inl.hpp"
-#include "mps/core/streamed_runs-inl.hpp"
 #include "mps/core/vector_math-inl.hpp"
 
 #ifndef UNMETAL_MPS_MATRIX_RANDOM_RULE
@@ -287,7 +287,7 @@ class RandomPlan final : public Plan {
   template <class Make>
   void fill(const mtl::cpu::Stream& stream, std::byte* destination, std::size_t first, std::size_t count,
             const Make& make) const {
-    const bool isStreamed = writesPastCaches(shape_.bytes());
+    const bool isNonTemporal = usesNonTemporalStores(shape_.bytes());
     const auto tiles = static_cast<std::int64_t>((count + kRandomTile - 1) / kRandomTile);
     stream.parallelFor(tiles, kRandomGrain, [&](std::int64_t begin, std::int64_t end) {
       alignas(64) RandomBuffer buffer;
@@ -295,15 +295,15 @@ class RandomPlan final : public Plan {
         const std::size_t done = static_cast<std::size_t>(tile) * kRandomTile;
         const std::size_t tileCount = std::min(kRandomTile, count - done);
         make(first + done, tileCount, buffer.data());
-        store(buffer, first + done, tileCount, destination, isStreamed);
+        store(buffer, first + done, tileCount, destination, isNonTemporal);
       }
-      if (isStreamed) finishStreaming();
+      if (isNonTemporal) finishNonTemporalStores();
     });
   }
 
   /// Writes numbers to the elements from `first` on.
   void store(const RandomBuffer& numbers, std::size_t first, std::size_t count, std::byte* destination,
-             bool isStreamed) const {
+             bool isNonTemporal) const {
     const auto columns = static_cast<std::size_t>(shape_.channels);
     auto* const elements = reinterpret_cast<float*>(destination);
     for (std::size_t done = 0; done < count;) {
@@ -312,7 +312,7 @@ class RandomPlan final : public Plan {
       const std::size_t run = std::min(columns - column, count - done);
       float* const to = elements + shape_.offset(row / shape_.height, row % shape_.height, 0,
                                                  static_cast<std::int64_t>(column));
-      if (isStreamed)
+      if (isNonTemporal)
         HWY_DYNAMIC_DISPATCH(streamNumbers)(numbers.data() + done, run, to);
       else
         std::copy_n(numbers.data() + done, run, to);

@@ -15,7 +15,7 @@
 #include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
 #include "mps/core/for_each_target.hpp"
-#include "mps/core/streamed_stores.hpp"
+#include "mps/core/non_temporal_stores.hpp"
 #include "mps/matrix/matrix_cases.hpp"
 #include "mps/matrix/matrix_reference.hpp"
 #include "mtl/buffer.hpp"
@@ -155,7 +155,7 @@ TEST(MatrixRandomPlan, ThreadsDoNotMatter) {
 
 /// With non-temporal stores, and from an address amid a cache line; MTGP32 chunk by chunk.
 TEST(MatrixRandomPlan, FillsPastTheCaches) {
-  const detail::StreamedFrom always(0);
+  const detail::NonTemporalFrom always(0);
   constexpr std::size_t count = 1'300'001;
   constexpr std::uint32_t untouched = 0x7FA12345;
   MatrixRandomProblem problem;

@@ -88,7 +88,7 @@ class TermPlan final : public Plan {
           runPiece(operands, {row, std::min(most, destination.height - row), first,
                               std::min(length, destination.channels - first)});
       }
-      finishStreaming();
+      finishNonTemporalStores();
     });
   }
 

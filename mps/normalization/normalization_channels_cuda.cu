@@ -11,7 +11,7 @@ namespace {
 
 using cuda::ChannelGrid;
 using cuda::ElementPlace;
-using cuda::InPacks;
+using cuda::InVectors;
 using cuda::ResultView;
 using cuda::SourceView;
 
@@ -73,9 +73,9 @@ struct Windows {
 
   /// @param left,right the vectors beside it, or zeros
   __device__ Windows(const ChannelArguments& a, const uint4& own, const uint4& left, const uint4& right) {
-    const auto values = InPacks<T>::valuesOf(own);
-    const auto leftValues = InPacks<T>::valuesOf(left);
-    const auto rightValues = InPacks<T>::valuesOf(right);
+    const auto values = InVectors<T>::valuesOf(own);
+    const auto leftValues = InVectors<T>::valuesOf(left);
+    const auto rightValues = InVectors<T>::valuesOf(right);
     float before[reach];
     float after[reach];
 #pragma unroll
@@ -135,7 +135,7 @@ template <class T, int reach, bool isGradient>
 __global__ void __launch_bounds__(kThreads) normalizeChannels(ChannelArguments a) {
   constexpr int lanes = cuda::kLanes<T>;
   constexpr int inputs = isGradient ? 2 : 1;
-  using Staged = cuda::StagedPixels<InPacks<T>, false, inputs>;
+  using Staged = cuda::StagedPixels<InVectors<T>, false, inputs>;
   SourceView sources[inputs];
   sources[0] = a.source;
   if constexpr (isGradient) sources[1] = a.gradient;
@@ -150,13 +150,13 @@ __global__ void __launch_bounds__(kThreads) normalizeChannels(ChannelArguments a
     waitForPixel(a);
     staged.fetch(pixel + (Staged::kAhead - 1) * blockDim.y, behind);
     const uint4 none{};
-    const uint4 left = threadIdx.x > 0 ? staged.pack(slot, 0, -1) : none;
-    const uint4 right = threadIdx.x + 1 < blockDim.x ? staged.pack(slot, 0, 1) : none;
-    const Windows<T, reach> windows(a, staged.pack(slot, 0), left, right);
+    const uint4 left = threadIdx.x > 0 ? staged.vector(slot, 0, -1) : none;
+    const uint4 right = threadIdx.x + 1 < blockDim.x ? staged.vector(slot, 0, 1) : none;
+    const Windows<T, reach> windows(a, staged.vector(slot, 0), left, right);
     float powers[lanes];
     cuda::Lanes<T> result;
     if constexpr (isGradient) {
-      const cuda::Lanes<T> dy = InPacks<T>::valuesOf(staged.pack(slot, 1));
+      const cuda::Lanes<T> dy = InVectors<T>::valuesOf(staged.vector(slot, 1));
       float b[lanes];
       cuda::bothNegativePowers(a.rule, windows.t, powers, b, a.isNormal);
 #pragma unroll
@@ -171,7 +171,7 @@ __global__ void __launch_bounds__(kThreads) normalizeChannels(ChannelArguments a
 #pragma unroll
       for (int i = 0; i < lanes; ++i) result.values[i] = windows.x[i] * powers[i];
     }
-    if (pixel < end) InPacks<T>::store(result, a.destination, staged.placeOf(pixel), a.accumulate);
+    if (pixel < end) InVectors<T>::store(result, a.destination, staged.placeOf(pixel), a.accumulate);
     behind = slot;
     slot = slot == Staged::kAhead - 1 ? 0 : slot + 1;
   }

@@ -7,7 +7,7 @@
 #include <limits>
 #include <optional>
 
-#include "mps/core/streamed_stores.hpp"
+#include "mps/core/non_temporal_stores.hpp"
 #include "mps/normalization/normalization_cases.hpp"
 #include "mps/normalization/normalization_reference.hpp"
 #include "mps/normalization/normalization_tiles.hpp"
@@ -323,10 +323,10 @@ INSTANTIATE_TEST_SUITE_P(Entries, NormalizationPlan, testing::ValuesIn(entries()
                          [](const auto& info) { return info.param.name(); });
 
 TEST(NormalizationPlanChoice, NonTemporalStores) {
-  const StreamedFrom always(0);
+  const NonTemporalFrom always(0);
   for (const NormalizationKind kind : {CrossChannel, Spatial}) {
     const NormalizationProblem problem = wholeLinesNormalizationCase(kind).forward(Float32, Float32);
-    ASSERT_TRUE(writesRowsPastCaches(1, problem.destination));
+    ASSERT_TRUE(usesNonTemporalStoresForRows(1, problem.destination));
     Call call(problem, Values::Integers);
     call.execute(*preparePlan(normalizationImplementationsCpu(), problem).plan);
     const Comparison comparison = compare(call.expected(), call.found(), Float32, Tier::Exact);

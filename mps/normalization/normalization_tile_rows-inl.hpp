@@ -14,7 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "mps/core/streamed_stores.hpp"
+#include "mps/core/non_temporal_stores.hpp"
 #include "mps/core/vector_runs-inl.hpp"
 #include "mps/normalization/normalization_tiles.hpp"
 
@@ -41,7 +41,7 @@ class TileRows {
         tiles_(tiles),
         operands_(operands),
         next_(reinterpret_cast<float*>(working)),
-        streams_(writesRowsPastCaches(
+        streams_(usesNonTemporalStoresForRows(
             problem.source.bytes() + problem.gradient.bytes() + problem.destination.bytes(),
             problem.destination)) {
     converted_ = take(tiles.keptRows);
@@ -160,7 +160,7 @@ class TileRows {
     if (!isDirect_) return buffer;
     FloatRun run = isHalf ? FloatRun(reinterpret_cast<Float16*>(operands_.destination) + offset)
                           : FloatRun(reinterpret_cast<float*>(operands_.destination) + offset);
-    run.isStreamed = streams_;
+    run.isNonTemporal = streams_;
     return run;
   }
 

@@ -382,7 +382,7 @@ void normalizeRowsOf(const NormalizationProblem& problem, const WindowTiles& til
                  std::min(height, (last - image * steps) * tiles.rowsAtOnce));
     begin = last;
   }
-  finishStreaming();
+  finishNonTemporalStores();
 }
 
 void normalizeRows(const NormalizationProblem& problem, const WindowTiles& tiles, const Operands& operands,

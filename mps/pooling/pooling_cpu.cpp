@@ -1,5 +1,5 @@
 #include "mps/core/highway_targets.hpp"
-#include "mps/core/streamed_stores.hpp"
+#include "mps/core/non_temporal_stores.hpp"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "mps/pooling/pooling_cpu.cpp"
@@ -133,7 +133,8 @@ class RowPlan : public Plan {
                        std::byte* working) const = 0;
   [[nodiscard]] const PoolingProblem& problem() const { return problem_; }
   [[nodiscard]] bool streams() const {
-    return writesRowsPastCaches(problem_.source.bytes() + problem_.destination.bytes(), problem_.destination);
+    return usesNonTemporalStoresForRows(problem_.source.bytes() + problem_.destination.bytes(),
+                                        problem_.destination);
   }
 
  private:

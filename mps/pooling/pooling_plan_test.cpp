@@ -12,7 +12,7 @@
 #include "mps/conform/compare.hpp"
 #include "mps/conform/run_on_device.hpp"
 #include "mps/conform/test_tensor.hpp"
-#include "mps/core/streamed_stores.hpp"
+#include "mps/core/non_temporal_stores.hpp"
 #include "mps/pooling/pooling_cases.hpp"
 #include "mps/pooling/pooling_layout.hpp"
 #include "mps/pooling/pooling_reference.hpp"
@@ -460,9 +460,9 @@ INSTANTIATE_TEST_SUITE_P(Entries, PoolingPlan, testing::ValuesIn(entries()),
                          [](const auto& info) { return info.param.name(); });
 
 /// Entries of one place, for a call that is written by non-temporal stores.
-void checkStreamed(const PoolingProblem& problem, const std::vector<Entry>& some) {
+void checkNonTemporal(const PoolingProblem& problem, const std::vector<Entry>& some) {
   SCOPED_TRACE(problem.describe());
-  ASSERT_TRUE(writesRowsPastCaches(1, problem.destination));
+  ASSERT_TRUE(usesNonTemporalStoresForRows(1, problem.destination));
   Call call(problem, Values::Integers, some.front().place);
   const ReferenceTensor expected = call.expected();
   const std::vector<std::uint32_t> indices =
@@ -481,18 +481,18 @@ void checkStreamed(const PoolingProblem& problem, const std::vector<Entry>& some
 /// Forward with indices, then the gradient with them and without, by non-temporal stores; on GPUs in memory that no
 /// cache holds. Each instruction set stores float16 so in another way.
 TEST(PoolingPlanChoice, NonTemporalStores) {
-  const StreamedFrom always(0);
+  const NonTemporalFrom always(0);
   for (const Place& place : places()) {
     if (!place.isCpu() && !place.isAligned) continue;
     const std::vector<Entry> best{{place.isCpu() ? "vectors" : "thread per window", 0, place}};
     const std::int64_t pixels = place.isCpu() ? 32 : 256;
-    checkStreamed(wholeLinesPoolingCase(3, pixels).forward(Float32, Float32, true), best);
-    checkStreamed(wholeLinesPoolingCase(2, pixels).gradient(Float32, Float32, true), best);
-    checkStreamed(wholeLinesPoolingCase(2, pixels).gradient(Float32, Float32, false), best);
+    checkNonTemporal(wholeLinesPoolingCase(3, pixels).forward(Float32, Float32, true), best);
+    checkNonTemporal(wholeLinesPoolingCase(2, pixels).gradient(Float32, Float32, true), best);
+    checkNonTemporal(wholeLinesPoolingCase(2, pixels).gradient(Float32, Float32, false), best);
   }
   std::vector<Entry> vectors = entriesAt({});
   std::erase_if(vectors, [](const Entry& entry) { return entry.implementation != "vectors"; });
-  checkStreamed(wholeLinesPoolingCase(6, 32).forward(Float16, Float16), vectors);
+  checkNonTemporal(wholeLinesPoolingCase(6, 32).forward(Float16, Float16), vectors);
 }
 
 TEST(PoolingPlanChoice, VectorsComeFirst) {

@@ -1,6 +1,6 @@
 #include "mps/core/highway_targets.hpp"
+#include "mps/core/non_temporal_stores.hpp"
 #include "mps/core/storage.hpp"
-#include "mps/core/streamed_stores.hpp"
 #include "mps/reduction/reduction_problem.hpp"
 
 #undef HWY_TARGET_INCLUDE
@@ -291,12 +291,12 @@ class PiecePlan final : public Plan {
     const std::int64_t elements = std::max(problem_.source.elements(), problem_.destination.elements()) /
                                   std::max<std::int64_t>(1, pieces);
     const bool streams =
-        !isForward &&
-        writesRowsPastCaches(problem_.source.bytes() + problem_.destination.bytes(), problem_.destination);
+        !isForward && usesNonTemporalStoresForRows(problem_.source.bytes() + problem_.destination.bytes(),
+                                                   problem_.destination);
     mtl::cpu::asCpu(stream).parallelFor(
         pieces, kGrain / std::max<std::int64_t>(1, elements) + 1, [&](std::int64_t begin, std::int64_t end) {
           HWY_DYNAMIC_DISPATCH(reducePieces)(problem_, operands, streams, begin, end);
-          if (streams) finishStreaming();
+          if (streams) finishNonTemporalStores();
         });
   }
 

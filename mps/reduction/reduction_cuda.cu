@@ -141,7 +141,7 @@ class ReductionPlan final : public Plan {
                         share);
     };
     cuda::withAccess(cuda::commonFormat({&gradient, &destination}),
-                     cuda::takesPacks(gradient, operands.gradient, destination.channels) &&
+                     cuda::takesVectors(gradient, operands.gradient, destination.channels) &&
                          cuda::takesLanes(destination, operands.destination),
                      start);
   }

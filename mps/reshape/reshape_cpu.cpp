@@ -5,9 +5,9 @@
 #include <iterator>
 #include <vector>
 
+#include "mps/core/non_temporal_stores.hpp"
 #include "mps/core/pixel_copy.hpp"
 #include "mps/core/storage.hpp"
-#include "mps/core/streamed_stores.hpp"
 #include "mps/reshape/reshape_map.hpp"
 #include "mps/reshape/reshape_problem.hpp"
 #include "mtl/cpu/stream.hpp"
@@ -92,8 +92,8 @@ class OrderPlan final : public Plan {
     const std::byte* const input = inputOf(problem_, operands);
     PixelCopy whole = copyBetween(problem_.input, shape);
     whole.accumulate = operands.accumulate;
-    whole.pastCaches = problem_.mapping == ReshapeMapping::Order && !operands.accumulate &&
-                       writesPastCaches(problem_.input.bytes() + shape.bytes());
+    whole.isNonTemporal = problem_.mapping == ReshapeMapping::Order && !operands.accumulate &&
+                          usesNonTemporalStores(problem_.input.bytes() + shape.bytes());
     mtl::cpu::asCpu(stream).parallelFor(shape.images * pieces, 1, [&](std::int64_t begin, std::int64_t end) {
       PixelCopy copy = whole;
       for (std::int64_t piece = begin; piece < end; ++piece) {
@@ -107,7 +107,7 @@ class OrderPlan final : public Plan {
                      operands.destination + to.offset * elementBytes(shape), 1);
         }
       }
-      if (whole.pastCaches) finishStreaming();
+      if (whole.isNonTemporal) finishNonTemporalStores();
     });
   }
 
@@ -199,7 +199,8 @@ class AxesPlan final : public Plan {
     const std::int64_t rowElements = std::max<std::int64_t>(
         1, std::max(shape.width * shape.channels, problem_.input.width * problem_.input.channels));
     const bool isForward = problem_.direction == ReshapeDirection::Forward;
-    const bool streams = !operands.accumulate && writesPastCaches(problem_.input.bytes() + shape.bytes());
+    const bool streams =
+        !operands.accumulate && usesNonTemporalStores(problem_.input.bytes() + shape.bytes());
     const std::byte* const input = inputOf(problem_, operands);
     mtl::cpu::asCpu(stream).parallelFor(
         shape.images * shape.height, kGrain / rowElements + 1, [&](std::int64_t begin, std::int64_t end) {
@@ -215,7 +216,7 @@ class AxesPlan final : public Plan {
             else
               sumRow(input, n, y, to, operands.accumulate, streams, sums);
           }
-          if (streams) finishStreaming();
+          if (streams) finishNonTemporalStores();
         });
   }
 
@@ -270,7 +271,7 @@ class AxesPlan final : public Plan {
     if (!copiesChannels_) return mapChannels(from, to, count);
     PixelCopy copy = copyBetween(problem_.input, shape);
     copy.channels = c_.end() - c_.begin();
-    copy.pastCaches = streams;
+    copy.isNonTemporal = streams;
     const std::int64_t first = (c_.begin() - c_.before()) * elementBytes(problem_.input);
     copyPixels(copy, from + first, to + c_.begin() * element, count);
     if (copy.channels == shape.channels) return;
@@ -318,7 +319,7 @@ class AxesPlan final : public Plan {
     PixelCopy copy = copyBetween(problem_.input, shape);
     copy.channels = countC;
     copy.accumulate = accumulate;
-    copy.pastCaches = streams;
+    copy.isNonTemporal = streams;
     copyPixels(copy, inputAt(input, n, y_.readers(y).front(), x_.begin(), c_.begin()),
                to + (firstX * shape.pixelStride + firstC) * element, countX);
   }
@@ -339,7 +340,7 @@ class AxesPlan final : public Plan {
     PixelCopy once = copyBetween(problem_.input, shape);
     once.channels = shape.channels;
     once.accumulate = accumulate;
-    once.pastCaches = streams;
+    once.isNonTemporal = streams;
     PixelCopy store = once;
     store.inputFormat = ImageFeatureChannelFormat::Float32;
     store.inputStride = shape.channels;

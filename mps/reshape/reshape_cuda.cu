@@ -356,7 +356,7 @@ class VectorAxesPlan final : public AxesPlan {
   void run(mtl::Stream& stream, const Operands& operands) const override {
     if (cuda::takesLanes(problem().input, inputOf(problem(), operands)) &&
         cuda::takesLanes(problem().destination, operands.destination))
-      runWith<cuda::InPacks<T>>(stream, operands);
+      runWith<cuda::InVectors<T>>(stream, operands);
     else
       AxesPlan::run(stream, operands);
   }

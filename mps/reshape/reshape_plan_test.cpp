@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "mps/conform/guarded_memory.hpp"
+#include "mps/core/non_temporal_stores.hpp"
 #include "mps/core/storage.hpp"
-#include "mps/core/streamed_stores.hpp"
 #include "mps/reshape/reshape_cases.hpp"
 #include "mps/reshape/reshape_reference.hpp"
 
@@ -161,7 +161,7 @@ TEST(ReshapeMemory, NothingBesideTheTensorsIsTouched) {
 
 /// By non-temporal stores: sums of what mirrors repeated, whose rows begin and end within lines.
 TEST(ReshapePlanSize, NonTemporalStores) {
-  const StreamedFrom always(0);
+  const NonTemporalFrom always(0);
   const ReshapeCase reshape{.name = "NonTemporalStores",
                             .mapping = ReshapeMapping::Axes,
                             .edgeMode = ImageEdgeMode::Mirror,

@@ -143,7 +143,7 @@ class PartPlan final : public Plan {
                                             else
                                               gradient(operands, pixel);
                                           }
-                                          finishStreaming();
+                                          finishNonTemporalStores();
                                         });
   }
 

@@ -12,7 +12,7 @@
 
 #include <cstddef>
 
-#include "mps/core/half_runs-inl.hpp"
+#include "mps/core/float16_runs-inl.hpp"
 #include "mps/softmax/softmax_rows-inl.hpp"
 
 HWY_BEFORE_NAMESPACE();

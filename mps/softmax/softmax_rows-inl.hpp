@@ -17,8 +17,8 @@
 #include <limits>
 #include <type_traits>
 
-#include "mps/core/half_runs-inl.hpp"
-#include "mps/core/streamed_runs-inl.hpp"
+#include "mps/core/float16_runs-inl.hpp"
+#include "mps/core/non_temporal_runs-inl.hpp"
 #include "mps/core/tile_io.hpp"
 #include "mps/core/vector_math-inl.hpp"
 #include "mps/core/vector_runs-inl.hpp"
@@ -399,7 +399,7 @@ void softMaxLongPixels(SoftMaxKind kind, std::size_t pixels, std::size_t channel
 /// @tparam T of the result
 template <class T, class Compute>
 HWY_INLINE void streamPixels(std::size_t pixels, std::size_t channels, FloatRun y, Compute&& compute) {
-  if (!y.isStreamed || channels % hn::Lanes(hn::ScalableTag<float>()) == 0) return compute(y);
+  if (!y.isNonTemporal || channels % hn::Lanes(hn::ScalableTag<float>()) == 0) return compute(y);
   alignas(64) T results[Tiling::capacity];
   compute(FloatRun(results));
   streamValues(results, pixels * channels, static_cast<T*>(y.address));

@@ -3,7 +3,7 @@
 #include <utility>
 #include <vector>
 
-#include "mps/core/streamed_stores.hpp"
+#include "mps/core/non_temporal_stores.hpp"
 #include "mps/upsampling/crop_and_resize_problem.hpp"
 #include "mps/upsampling/upsampling_rows.hpp"
 #include "mtl/cpu/stream.hpp"
@@ -22,7 +22,7 @@ class AllRegions final : public Plan {
     mtl::cpu::asCpu(stream).parallelFor(destination_.images * destination_.height, regions_.front().grain(),
                                         [&](std::int64_t begin, std::int64_t end) {
                                           compute(operands, streams, begin, end);
-                                          if (streams) finishStreaming();
+                                          if (streams) finishNonTemporalStores();
                                         });
   }
 

@@ -297,7 +297,7 @@ HWY_AFTER_NAMESPACE();
 
 #include <memory>
 
-#include "mps/core/streamed_stores.hpp"
+#include "mps/core/non_temporal_stores.hpp"
 #include "mtl/cpu/stream.hpp"
 
 namespace mps::detail {
@@ -314,11 +314,11 @@ class GridSamplePlan final : public Plan {
     constexpr std::int64_t grain = 4096;  // elements below which another thread does not pay
     const TensorShape& to = problem_.destination;
     const std::int64_t rowElements = std::max<std::int64_t>(1, to.width * to.channels);
-    const bool streams = writesRowsPastCaches(problem_.source.bytes() + to.bytes(), to);
+    const bool streams = usesNonTemporalStoresForRows(problem_.source.bytes() + to.bytes(), to);
     mtl::cpu::asCpu(stream).parallelFor(
         to.images * to.height, grain / rowElements + 1, [&](std::int64_t begin, std::int64_t end) {
           HWY_DYNAMIC_DISPATCH(sampleGridRows)(problem_, operands, streams, begin, end);
-          if (streams) finishStreaming();
+          if (streams) finishNonTemporalStores();
         });
   }
 

@@ -150,7 +150,7 @@ struct SlidingArguments {
 };
 
 template <class T>
-__device__ uint4 fetchAt(cuda::InPacks<T> /*access*/, const T* from) {
+__device__ uint4 fetchAt(cuda::InVectors<T> /*access*/, const T* from) {
   return *reinterpret_cast<const uint4*>(from);
 }
 template <class T>
@@ -451,7 +451,7 @@ class SlidingPlan final : public LanczosPlan {
 template <class T>
 Preparation prepareSliding(const UpsamplingProblem& problem) {
   if (cuda::takesLanes(problem.input) && cuda::takesLanes(problem.destination)) {
-    auto plan = std::make_shared<const SlidingPlan<cuda::InPacks<T>, T>>(problem);
+    auto plan = std::make_shared<const SlidingPlan<cuda::InVectors<T>, T>>(problem);
     if (plan->fits()) return plan;
   }
   auto plan = std::make_shared<const SlidingPlan<cuda::OneOf<T>, T>>(problem);

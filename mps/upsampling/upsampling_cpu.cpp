@@ -1,7 +1,7 @@
 #include <array>
 
+#include "mps/core/non_temporal_stores.hpp"
 #include "mps/core/reference_plan.hpp"
-#include "mps/core/streamed_stores.hpp"
 #include "mps/upsampling/upsampling_reference.hpp"
 #include "mps/upsampling/upsampling_rows.hpp"
 #include "mtl/cpu/stream.hpp"
@@ -19,7 +19,7 @@ class VectorPlan final : public Plan {
     mtl::cpu::asCpu(stream).parallelFor(shape.images * shape.height, rows_.grain(),
                                         [&](std::int64_t begin, std::int64_t end) {
                                           rows_.compute(operands, streams, begin, end);
-                                          if (streams) finishStreaming();
+                                          if (streams) finishNonTemporalStores();
                                         });
   }
 

@@ -79,7 +79,7 @@ class RowRing {
   static constexpr int depth = 4;
   static constexpr std::size_t bytes =
       std::size_t{depth} * ColumnGroup::most * kUpsamplingThreads * sizeof(uint4);
-  using Held = ColumnGroup::Held<cuda::InPacks<T>>;
+  using Held = ColumnGroup::Held<cuda::InVectors<T>>;
 
   /// @param from the first column of row 0 @param end of the rows that are wanted
   __device__ RowRing(const SourceView& input, const ElementPlace& from, const ColumnGroup& group,
@@ -169,7 +169,7 @@ struct RowsOf {
   using Type = RowAhead<Access>;
 };
 template <class T>
-struct RowsOf<cuda::InPacks<T>> {
+struct RowsOf<cuda::InVectors<T>> {
   using Type = RowRing<T>;
 };
 
@@ -367,7 +367,7 @@ class VectorPlan final : public TablePlan {
     if (!cuda::takesLanes(problem().input, inputOf(operands)) ||
         !cuda::takesLanes(problem().destination, operands.destination))
       return unaligned_.run(stream, operands);
-    runColumns<cuda::InPacks<T>>(stream, operands);
+    runColumns<cuda::InVectors<T>>(stream, operands);
   }
 
  private:

@@ -66,8 +66,8 @@ __device__ inline EightBytes<float> eightBytesOf(uint2 bits, const float* /*type
   return {{__uint_as_float(bits.x), __uint_as_float(bits.y)}};
 }
 __device__ inline EightBytes<Float16> eightBytesOf(uint2 bits, const Float16* /*type*/) {
-  const float2 a = halvesOf(bits.x);
-  const float2 b = halvesOf(bits.y);
+  const float2 a = float2Of(bits.x);
+  const float2 b = float2Of(bits.y);
   return {{a.x, a.y, b.x, b.y}};
 }
 __device__ inline uint2 bitsOf(const EightBytes<float>& some) {

@@ -71,7 +71,7 @@ class PixelColumns {
 
 /// The same of 16 bytes, on their way to places of each thread's own in shared memory.
 template <class T>
-class PixelColumns<InPacks<T>> {
+class PixelColumns<InVectors<T>> {
  public:
   using Values = Lanes<T>;
   static constexpr int depth = 4;
@@ -162,7 +162,7 @@ class ResultColumn {
   ElementPlace place_;
 };
 template <class T>
-class ResultColumn<InPacks<T>> {
+class ResultColumn<InVectors<T>> {
  public:
   __device__ ResultColumn(const ResultView& view, const ElementPlace& first)
       : next_(reinterpret_cast<T*>(view.memory) + view.offset(first)), row_(view.row) {}

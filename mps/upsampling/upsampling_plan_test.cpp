@@ -9,7 +9,7 @@
 #include <limits>
 #include <string_view>
 
-#include "mps/core/streamed_stores.hpp"
+#include "mps/core/non_temporal_stores.hpp"
 #include "mps/upsampling/upsampling_cases.hpp"
 #include "mps/upsampling/upsampling_reference.hpp"
 #include "mps/upsampling/upsampling_samples.hpp"
@@ -339,10 +339,10 @@ INSTANTIATE_TEST_SUITE_P(Entries, UpsamplingPlan, testing::ValuesIn(entries()),
                          [](const auto& info) { return info.param.name(); });
 
 TEST(UpsamplingPlanChoice, NonTemporalStores) {
-  const StreamedFrom always(0);
+  const NonTemporalFrom always(0);
   const UpsamplingProblem problem =
       wholeLinesUpsamplingCase(UpsamplingSampling::Bilinear).forward(Float32, Float32);
-  ASSERT_TRUE(writesRowsPastCaches(1, problem.destination));
+  ASSERT_TRUE(usesNonTemporalStoresForRows(1, problem.destination));
   Call call(problem, Values::Integers);
   call.execute(*preparePlan(upsamplingImplementationsCpu(), problem).plan);
   const Comparison comparison = compare(call.expected(), call.found(), Float32, Tier::Exact);
@@ -351,7 +351,7 @@ TEST(UpsamplingPlanChoice, NonTemporalStores) {
 
 /// Rows of few channels begin amid cache lines, which threads share.
 TEST(UpsamplingPlanChoice, NonTemporalStoresOfFewChannels) {
-  const StreamedFrom always(0);
+  const NonTemporalFrom always(0);
   for (const UpsamplingCase& upsampling : upsamplingCases()) {
     if (upsampling.geometry.channels > FewChannelTable::mostChannels || upsampling.geometry.fillsGpus)
       continue;

@@ -255,7 +255,7 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 
-#include "mps/core/streamed_stores.hpp"
+#include "mps/core/non_temporal_stores.hpp"
 
 namespace mps::detail {
 
@@ -271,7 +271,7 @@ void UpsamplingRows::compute(const Operands& operands, bool streams, std::int64_
 }
 
 bool UpsamplingRows::stream(std::int64_t bytesMoved) const {
-  return writesRowsPastCaches(bytesMoved, problem_.destination);
+  return usesNonTemporalStoresForRows(bytesMoved, problem_.destination);
 }
 
 std::int64_t UpsamplingRows::grain() const {

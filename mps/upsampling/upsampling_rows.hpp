@@ -17,7 +17,7 @@ class UpsamplingRows {
   [[nodiscard]] bool fit() const { return layout_.channelStep > 0; }
   /// Whether results of a call that moves so many bytes are written by non-temporal stores.
   [[nodiscard]] bool stream(std::int64_t bytesMoved) const;
-  /// Rows [begin, end), counted through all images. @param streams by non-temporal stores; finishStreaming() must follow
+  /// Rows [begin, end), counted through all images. @param streams by non-temporal stores; finishNonTemporalStores() must follow
   void compute(const Operands& operands, bool streams, std::int64_t begin, std::int64_t end) const;
   /// Rows below which another thread does not pay.
   [[nodiscard]] std::int64_t grain() const;

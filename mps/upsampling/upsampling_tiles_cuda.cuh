@@ -75,7 +75,7 @@ __device__ Few<lanes> fewOf(const FewStored<Float16, lanes>& stored) {
   Few<lanes> few;
 #pragma unroll
   for (int i = 0; i < lanes; i += 2) {
-    const float2 pair = halvesOf(stored.words[i / 2]);
+    const float2 pair = float2Of(stored.words[i / 2]);
     few.values[i] = pair.x;
     few.values[i + 1] = pair.y;
   }

@@ -58,7 +58,7 @@ CUDA_FAULTS = FAULTS + [
 NOT_CODE = re.compile(
     r"^\s*(//|#|/\*|\*|using |namespace |template|static_assert|HWY_|\[\[|return Refusal)|\"|"
     r"\b(Refusal|describe|printDispatch|grain(For)?|kGrain\w*|kElementsPerRange|rangeCount|parallelFor|threadCount|scratchBytes|extent|pixelsPerTile|"
-    r"pastCaches|writes(Rows)?PastCaches\(|\w*[pP]refetch\w*|fetch\w*|\w*Ahead\w*|ahead\w*|"
+    r"isNonTemporal|writes(Rows)?NonTemporal\(|\w*[pP]refetch\w*|fetch\w*|\w*Ahead\w*|ahead\w*|"
     r"alignas|reserve|resize|requires|counted)\b|operator|\bcellsOfTile\(|\bwholeVectors\(|"
     # an array that is larger than it need be
     r"^\s*(?!return\b)[\w:<>]+ \w+\[[^\]]*\];$|^\s*std::vector<.*> \w+\(")
@@ -88,9 +88,9 @@ CUDA_HOMES = {"elements_cuda.cuh": "arithmetic/arithmetic_cuda.cu", "element_gri
               "pooling_direct.hpp": "pooling/pooling_cuda.cu"}
 # Files of mps/core that hold parts of kernels: in which family's self-check faults in them are looked for.
 CPU_HOMES = {"channel_layout.cpp": "batch_normalization", "channel_passes-inl.hpp": "batch_normalization",
-             "channel_rows-inl.hpp": "batch_normalization", "half_runs-inl.hpp": "softmax",
+             "channel_rows-inl.hpp": "batch_normalization", "float16_runs-inl.hpp": "softmax",
              "neuron_span.cpp": "neuron", "neuron_vectors-inl.hpp": "neuron", "normal_tail-inl.hpp": "matrix",
-             "philox_vectors-inl.hpp": "dropout", "pixel_copy.cpp": "concatenation", "streamed_runs-inl.hpp": "gather",
+             "philox_vectors-inl.hpp": "dropout", "pixel_copy.cpp": "concatenation", "non_temporal_runs-inl.hpp": "gather",
              "tile_io.cpp": "neuron", "vector_io-inl.hpp": "pooling", "vector_math-inl.hpp": "softmax",
              "vector_runs-inl.hpp": "arithmetic"}
 # Files of a family that are no kernels: front ends and judges, which have tests of their own.

@@ -1,4 +1,4 @@
-#include "mps/core/streamed_stores.hpp"
+#include "mps/core/non_temporal_stores.hpp"
 
 #include "mps/core/highway_targets.hpp"
 
@@ -14,16 +14,16 @@ std::atomic<std::int64_t> mostBytesInCaches{std::int64_t{48} << 20U};
 
 }  // namespace
 
-bool writesPastCaches(std::int64_t bytesMoved) {
+bool usesNonTemporalStores(std::int64_t bytesMoved) {
   return bytesMoved > mostBytesInCaches;
 }
 
-StreamedFrom::StreamedFrom(std::int64_t bytes) : before_(mostBytesInCaches.exchange(bytes)) {}
-StreamedFrom::~StreamedFrom() {
+NonTemporalFrom::NonTemporalFrom(std::int64_t bytes) : before_(mostBytesInCaches.exchange(bytes)) {}
+NonTemporalFrom::~NonTemporalFrom() {
   mostBytesInCaches = before_;
 }
 
-void finishStreaming() {
+void finishNonTemporalStores() {
   hwy::FlushStream();
 }
 

@@ -1,4 +1,4 @@
-// Copies past the caches, once per instruction set. Include it after hwy/highway.h in a file that hwy/foreach_target.h
+// Copies by non-temporal stores, once per instruction set. Include it after hwy/highway.h in a file that hwy/foreach_target.h
 // compiles several times; mps/core/highway_targets.hpp comes before both.
 
 #if defined(UNMETAL_MPS_CORE_STREAMED_RUNS_INL_HPP) == defined(HWY_TARGET_TOGGLE)
@@ -21,7 +21,7 @@ namespace mps::detail::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// Writes `count` values past the caches where whole vectors are aligned.
+/// Writes `count` values by non-temporal stores where whole vectors are aligned.
 template <class T>
 HWY_INLINE void streamValues(const T* from, std::size_t count, T* to) {
   const hn::ScalableTag<std::uint8_t> d;

@@ -1,4 +1,4 @@
-#include "mps/core/streamed_stores.hpp"
+#include "mps/core/non_temporal_stores.hpp"
 
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@
 #include "mtl/cpu/stream.hpp"
 #include "mtl/device.hpp"
 
-namespace mps::detail::streamed_stores_test {
+namespace mps::detail::non_temporal_stores_test {
 namespace {
 
 using enum ImageFeatureChannelFormat;
@@ -52,7 +52,7 @@ class Room {
   std::size_t size_ = 0;
 };
 
-/// The same values, streamed and not, from addresses on that are aligned to vectors or are not.
+/// The same values, non-temporal and not, from addresses on that are aligned to vectors or are not.
 template <class T>
 void compareStores() {
   forEachTarget([](const std::string& target) {
@@ -64,68 +64,69 @@ void compareStores() {
         const std::vector<float> x(drawn.begin(), drawn.end());
         const NeuronRun run{1, static_cast<std::int64_t>(count), 0};
         Room<T> ordinary(behind, count);
-        Room<T> streamed(behind, count);
+        Room<T> nonTemporal(behind, count);
         neuronValues(rectifier(), run, x.data(), FloatRun(ordinary.values()));
-        FloatRun past(streamed.values());
-        past.isStreamed = true;
+        FloatRun past(nonTemporal.values());
+        past.isNonTemporal = true;
         neuronValues(rectifier(), run, x.data(), past);
-        finishStreaming();
-        EXPECT_TRUE(streamed.holdsTheSame(ordinary));
-        EXPECT_TRUE(streamed.surroundingsIntact());
+        finishNonTemporalStores();
+        EXPECT_TRUE(nonTemporal.holdsTheSame(ordinary));
+        EXPECT_TRUE(nonTemporal.surroundingsIntact());
       }
   });
 }
 
-TEST(StreamedStores, Float32) {
+TEST(NonTemporalStores, Float32) {
   compareStores<float>();
 }
-TEST(StreamedStores, Float16) {
+TEST(NonTemporalStores, Float16) {
   compareStores<mps::Float16>();
 }
 
-TEST(StreamedStores, OnlyOfLargeResults) {
-  EXPECT_FALSE(writesPastCaches(std::int64_t{48} << 20U));
-  EXPECT_TRUE(writesPastCaches((std::int64_t{48} << 20U) + 1));
+TEST(NonTemporalStores, OnlyOfLargeResults) {
+  EXPECT_FALSE(usesNonTemporalStores(std::int64_t{48} << 20U));
+  EXPECT_TRUE(usesNonTemporalStores((std::int64_t{48} << 20U) + 1));
   const TensorShape small = TensorShape::dense(64, 64, 64, 24);  // 24 MiB, beside an input of 24 MiB
   const TensorShape large = TensorShape::dense(65, 64, 64, 24);
   std::byte memory[64];
   float buffer[24];
   const Tile tile{0, 1, 0, 24};
-  EXPECT_FALSE(runTarget(small, memory, tile, buffer).isStreamed);
-  EXPECT_TRUE(runTarget(large, memory, tile, buffer).isStreamed);
-  EXPECT_FALSE(runTarget(large, memory, tile, buffer, true).isStreamed) << "what is added to is read first";
-  EXPECT_FALSE(runTarget(TensorShape::dense(260, 64, 64, 24, Unorm8), memory, tile, buffer).isStreamed)
+  EXPECT_FALSE(runTarget(small, memory, tile, buffer).isNonTemporal);
+  EXPECT_TRUE(runTarget(large, memory, tile, buffer).isNonTemporal);
+  EXPECT_FALSE(runTarget(large, memory, tile, buffer, true).isNonTemporal)
+      << "what is added to is read first";
+  EXPECT_FALSE(runTarget(TensorShape::dense(260, 64, 64, 24, Unorm8), memory, tile, buffer).isNonTemporal)
       << "the buffer stays in the cache";
-  EXPECT_TRUE(runTarget(TensorShape::dense(130, 64, 64, 24, Float16), memory, tile, buffer).isStreamed);
+  EXPECT_TRUE(runTarget(TensorShape::dense(130, 64, 64, 24, Float16), memory, tile, buffer).isNonTemporal);
 }
 
-TEST(StreamedStores, OfSmallResultsForChecks) {
+TEST(NonTemporalStores, OfSmallResultsForChecks) {
   {
-    const StreamedFrom always(0);
-    EXPECT_TRUE(writesPastCaches(1));
-    EXPECT_FALSE(writesPastCaches(0));
+    const NonTemporalFrom always(0);
+    EXPECT_TRUE(usesNonTemporalStores(1));
+    EXPECT_FALSE(usesNonTemporalStores(0));
     {
-      const StreamedFrom larger(100);
-      EXPECT_FALSE(writesPastCaches(100));
-      EXPECT_TRUE(writesPastCaches(101));
+      const NonTemporalFrom larger(100);
+      EXPECT_FALSE(usesNonTemporalStores(100));
+      EXPECT_TRUE(usesNonTemporalStores(101));
     }
-    EXPECT_TRUE(writesPastCaches(1));
+    EXPECT_TRUE(usesNonTemporalStores(1));
   }
-  EXPECT_FALSE(writesPastCaches(std::int64_t{48} << 20U));
+  EXPECT_FALSE(usesNonTemporalStores(std::int64_t{48} << 20U));
 }
 
-TEST(StreamedStores, RowsOnlyWhereEachBeginsALine) {
+TEST(NonTemporalStores, RowsOnlyWhereEachBeginsALine) {
   const std::int64_t large = std::int64_t{64} << 20U;
-  EXPECT_TRUE(writesRowsPastCaches(large, TensorShape::dense(8, 56, 56, 64)));
-  EXPECT_FALSE(writesRowsPastCaches(std::int64_t{48} << 20U, TensorShape::dense(8, 56, 56, 64)));
-  EXPECT_FALSE(writesRowsPastCaches(large, TensorShape::dense(8, 56, 56, 3)))
+  EXPECT_TRUE(usesNonTemporalStoresForRows(large, TensorShape::dense(8, 56, 56, 64)));
+  EXPECT_FALSE(usesNonTemporalStoresForRows(std::int64_t{48} << 20U, TensorShape::dense(8, 56, 56, 64)));
+  EXPECT_FALSE(usesNonTemporalStoresForRows(large, TensorShape::dense(8, 56, 56, 3)))
       << "672 bytes are 10 lines and a half";
-  EXPECT_TRUE(writesRowsPastCaches(large, TensorShape::dense(8, 64, 64, 3)));
-  EXPECT_FALSE(writesRowsPastCaches(large, TensorShape::dense(8, 56, 56, 3, Float16)));
+  EXPECT_TRUE(usesNonTemporalStoresForRows(large, TensorShape::dense(8, 64, 64, 3)));
+  EXPECT_FALSE(usesNonTemporalStoresForRows(large, TensorShape::dense(8, 56, 56, 3, Float16)));
 }
 
 /// On several threads; pixels of 21 channels begin anywhere in a line.
-TEST(StreamedStores, TilesOfALargeTensor) {
+TEST(NonTemporalStores, TilesOfALargeTensor) {
   for (const auto format : {Float16, Float32}) {
     const TensorShape shape = TensorShape::dense(format == Float16 ? 150 : 75, 64, 64, 21, format);
     const auto device = mtl::newCPUDevice(3);
@@ -136,7 +137,7 @@ TEST(StreamedStores, TilesOfALargeTensor) {
       float x[Tiling::capacity];
       for (std::int64_t i = 0; i < tile.elements(); ++i) x[i] = valueOf(tile.firstPixel * shape.channels + i);
       const FloatRun target = runTarget(shape, destination.address(), tile, nullptr);
-      EXPECT_TRUE(target.isStreamed);
+      EXPECT_TRUE(target.isNonTemporal);
       neuronValues(rectifier(), {tile.pixels, tile.channels, 0}, x, target);
     });
     EXPECT_TRUE(destination.surroundingsIntact());
@@ -150,11 +151,11 @@ TEST(StreamedStores, TilesOfALargeTensor) {
   }
 }
 
-TEST(StreamedStores, TilesBeginAtWholeVectors) {
+TEST(NonTemporalStores, TilesBeginAtWholeVectors) {
   for (const std::int64_t channels : {1, 10, 21, 64, 96, 100, 128})
     for (std::int64_t i = 0; i < 8; ++i)
       EXPECT_EQ(Tiling(100000, channels)[i].firstPixel * channels % 16, 0) << channels << " channels";
 }
 
 }  // namespace
-}  // namespace mps::detail::streamed_stores_test
+}  // namespace mps::detail::non_temporal_stores_test
