@@ -233,8 +233,9 @@ mps::detail::BenchRow rowFor(const Network& network, std::size_t pictureBytes) {
   return row;
 }
 
-/// The step in a process of its own; without this implementation, unless it is empty.
-nlohmann::json timedStep(const TimedStep& step, const DeviceOptions& device, const std::string& without) {
+/// The step in a process of its own; without this implementation, unless it is empty. @param runs to take the median of
+nlohmann::json timedStep(const TimedStep& step, const DeviceOptions& device, const std::string& without = "",
+                         int runs = mps::detail::kTimedRuns) {
   std::vector<std::string> arguments{stepCommand,
                                      "--net",
                                      step.network,
@@ -245,6 +246,7 @@ nlohmann::json timedStep(const TimedStep& step, const DeviceOptions& device, con
                                      "--format",
                                      nameOf(step.format)};
   if (!without.empty()) arguments.insert(arguments.end(), {"--without", without});
+  arguments.insert(arguments.end(), {"--runs", std::to_string(runs)});
   return nlohmann::json::parse(runThisProgram(withDevice(arguments, device)).text);
 }
 
@@ -253,14 +255,15 @@ nlohmann::json timedStep(const TimedStep& step, const DeviceOptions& device, con
 bool timeWithAndWithout(const TimedStep& step, const DeviceOptions& device, const std::string& implementation,
                         nlohmann::json& measured, mps::detail::BenchRow& row) {
   constexpr int pairs = 3;
+  constexpr int runs = 3;  // of each process
   std::vector<double> with;
   std::vector<double> without;
   for (int pair = 0; pair < pairs; ++pair) {
-    measured = timedStep(step, device, "");
+    measured = timedStep(step, device, "", runs);
     const auto names = measured.at("implementations").get<std::vector<std::string>>();
     if (std::ranges::find(names, implementation) == names.end()) return false;
     with.push_back(measured.at("ms"));
-    without.push_back(timedStep(step, device, implementation).at("ms"));
+    without.push_back(timedStep(step, device, implementation, runs).at("ms"));
   }
   measured["ms"] = mps::detail::summarize(with).milliseconds;
   row.implementation = implementation;
@@ -284,7 +287,7 @@ void benchNetworks(mps::detail::Bench& bench, const DeviceOptions& device) {
     mps::detail::BenchRow row = rowFor(buildNetwork(bench.device(), options), pictureBytes);
     nlohmann::json measured;
     if (bench.implementation().empty())
-      measured = timedStep(step, device, "");
+      measured = timedStep(step, device);
     else if (!timeWithAndWithout(step, device, bench.implementation(), measured, row))
       continue;
     row.milliseconds = measured.at("ms");
@@ -309,6 +312,7 @@ void addTrainingStepCommand(CLI::App& program) {
     TimedStep step;
     std::string format;
     std::string without;
+    int runs = mps::detail::kTimedRuns;
   };
   const auto arguments = std::make_shared<Arguments>();
   CLI::App* command = program.add_subcommand(stepCommand, "What bench runs to time a network");
@@ -321,6 +325,7 @@ void addTrainingStepCommand(CLI::App& program) {
       ->required()
       ->check(CLI::IsMember({"float32", "float16"}));
   command->add_option("--without", arguments->without, "An implementation that is not chosen");
+  command->add_option("--runs", arguments->runs, "Medians are taken of so many")->check(wholeNumber(1, 1000));
   command->callback([arguments] {
     const mps::detail::LeaveOutImplementation leaveOut(arguments->without);
     const std::size_t idleBytes = mps::detail::residentBytes();
@@ -333,7 +338,7 @@ void addTrainingStepCommand(CLI::App& program) {
     const std::set<std::string_view> implementations = namesOfOneStep(step);
     step.run(warmUpSteps);
     const mps::detail::Timing timing = mps::detail::timeRepeated(
-        [&](int repetitions) { return step.run(repetitions); }, mps::detail::kTimedRuns, leastMilliseconds);
+        [&](int repetitions) { return step.run(repetitions); }, arguments->runs, leastMilliseconds);
     step.finish();
     const bool isCpu = device->kind() == mtl::DeviceKind::CPU;
     const std::size_t peakBytes =
