@@ -35,7 +35,7 @@ class ProcessEnd {
   };
 
  private:
-  static constexpr int most = 8;
+  static constexpr int most = 32;
 };
 
 }  // namespace mtl

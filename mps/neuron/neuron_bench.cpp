@@ -17,10 +17,11 @@ void benchGradientOfSum(Bench& bench, ImageFeatureChannelFormat format) {
   const auto count = static_cast<std::size_t>(batch);
   std::vector<ImageBatch> sources;  // two gradients around the result
   for (int i = 0; i < 3; ++i) sources.push_back(benchImages(bench.device(), image, count));
+  const ImageBatch source = benchImages(bench.device(), image, count);
   const ImageBatch results = ImageBatch::create(bench.device(), image, count);
   const StateBatch states = forward->resultStateBatch(results);
   const auto commandBuffer = bench.device()->newCommandQueue()->commandBuffer();
-  forward->encodeBatch(commandBuffer, sources[0], states, results);
+  forward->encodeBatch(commandBuffer, source, states, results);
   commandBuffer->commit();
   commandBuffer->throwIfFailed();
   bench.kernel(key, {.bytes = 4 * static_cast<double>(batch) * static_cast<double>(bytesOf(image))},

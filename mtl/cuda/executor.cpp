@@ -1,5 +1,7 @@
 #include "mtl/cuda/executor.hpp"
 
+#include <bit>
+#include <cstdint>
 #include <utility>
 
 #include "mtl/command_queue.hpp"
@@ -8,6 +10,8 @@
 
 namespace mtl::cuda {
 namespace {
+
+constexpr std::uint64_t kWatchedLaunches = 64;
 
 /// The end waits for guards alone: what a guard finds behind its beginning must not call CUDA, whose own objects go.
 CommandBufferError processIsEnding(const std::string& device) {
@@ -98,6 +102,8 @@ void Engine::launchLoop() {
       const ProcessEnd::Guard guard(ProcessEnd::Guard::Kind::Work);
       launch(work);
     }
+    // The driver and the libraries make static objects while they work, most of them in the first launches.
+    if (++launches_ <= kWatchedLaunches && std::has_single_bit(launches_)) ProcessEnd::watch();
     lock.lock();
     toFinish_.push_back(std::move(work));
     launched_.notify_one();

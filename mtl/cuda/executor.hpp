@@ -1,6 +1,7 @@
 #pragma once
 
 #include <condition_variable>
+#include <cstdint>
 #include <deque>
 #include <memory>
 #include <mutex>
@@ -64,6 +65,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   std::vector<std::unique_ptr<Stream>> idleStreams_;
   std::vector<cudaEvent_t> idleEvents_;
   std::optional<CommandBufferError> fatal_;  ///< for all later work
+  std::uint64_t launches_ = 0;               ///< of the launching thread alone
   mutable std::mutex workersMutex_;
   Worker launcher_;  ///< these two are never joined
   Worker completer_;
