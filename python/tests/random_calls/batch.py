@@ -144,24 +144,19 @@ class Batch:
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:  # noqa: BLE001  any exception will do, but none in another's place
-            self.stop_clock()
+            try:  # the alarm may come just as a call ends: then it means nothing any more
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            except TooLong:
+                pass
             self.log.write(f" raises {type(error).__name__}: {self.first_line(error)}\n")
             if isinstance(error, SystemError):
                 raise
             return None
-        self.stop_clock()
+        signal.setitimer(signal.ITIMER_REAL, 0)
         outcome[1] += 1
         self.pool.add(result)
         self.log.write(f" gives {self.pool.described(result)}\n")
         return result
-
-    @staticmethod
-    def stop_clock():
-        """The alarm may come just as a call ends: then it means nothing any more."""
-        try:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-        except TooLong:
-            signal.setitimer(signal.ITIMER_REAL, 0)
 
     @staticmethod
     def first_line(error):
