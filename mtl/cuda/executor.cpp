@@ -11,7 +11,12 @@
 namespace mtl::cuda {
 namespace {
 
-constexpr std::uint64_t kWatchedLaunches = 64;
+/// An exit handler of ours after those that the driver and the libraries have registered by then: when an encode has loaded
+/// them, and while they work, most of them in the first launches. @param count of commits or launches
+void watch(std::uint64_t& count) {
+  constexpr std::uint64_t watched = 64;
+  if (++count <= watched && std::has_single_bit(count)) ProcessEnd::watch();
+}
 
 /// The end waits for guards alone: what a guard finds behind its beginning must not call CUDA, whose own objects go.
 CommandBufferError processIsEnding(const std::string& device) {
@@ -85,6 +90,7 @@ void Engine::checkProcess() const {
 void Engine::submit(Work work) {
   {
     const std::lock_guard lock(mutex_);
+    watch(commits_);
     toLaunch_.push_back(std::move(work));
   }
   committed_.notify_one();
@@ -102,8 +108,7 @@ void Engine::launchLoop() {
       const ProcessEnd::Guard guard(ProcessEnd::Guard::Kind::Work);
       launch(work);
     }
-    // The driver and the libraries make static objects while they work, most of them in the first launches.
-    if (++launches_ <= kWatchedLaunches && std::has_single_bit(launches_)) ProcessEnd::watch();
+    watch(launches_);
     lock.lock();
     toFinish_.push_back(std::move(work));
     launched_.notify_one();

@@ -65,7 +65,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   std::vector<std::unique_ptr<Stream>> idleStreams_;
   std::vector<cudaEvent_t> idleEvents_;
   std::optional<CommandBufferError> fatal_;  ///< for all later work
-  std::uint64_t launches_ = 0;               ///< of the launching thread alone
+  std::uint64_t commits_ = 0;
+  std::uint64_t launches_ = 0;  ///< of the launching thread alone
   mutable std::mutex workersMutex_;
   Worker launcher_;  ///< these two are never joined
   Worker completer_;
