@@ -8,6 +8,12 @@ install(TARGETS unmetal EXPORT unmetal
         ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}"
         FILE_SET HEADERS DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/unmetal"
         INCLUDES DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/unmetal")
+install(TARGETS unmetal_train EXPORT unmetal
+        RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}"
+        LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}"
+        ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}"
+        FILE_SET HEADERS DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/unmetal"
+        INCLUDES DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/unmetal")
 set(UNMETAL_HAS_CONFORM OFF)  # the component `conform`: checkGradients
 if(TARGET unmetal_conform)
   set(UNMETAL_HAS_CONFORM ON)
@@ -39,6 +45,7 @@ function(unmetal_list_headers target file)
   file(WRITE "${PROJECT_BINARY_DIR}/${file}" "${headers}\n")
 endfunction()
 unmetal_list_headers(unmetal public_headers.txt)
+unmetal_list_headers(unmetal_train train_headers.txt)
 if(TARGET unmetal_conform)
   unmetal_list_headers(unmetal_conform conform_headers.txt)
 endif()

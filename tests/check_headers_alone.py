@@ -36,7 +36,7 @@ def main():
     sources = {pathlib.Path(command["file"]): command for command in commands}
     proven = {first_include(source) for source in sources
               if source.suffix == ".cpp" and source.is_relative_to(ROOT) and not source.is_relative_to(build)}
-    headers = [header for listing in ("public_headers.txt", "conform_headers.txt")
+    headers = [header for listing in ("public_headers.txt", "train_headers.txt", "conform_headers.txt")
                for header in (build / listing).read_text().split()]
     alone = [header for header in headers if header not in proven]
 

@@ -18,6 +18,7 @@ run("${CMAKE_COMMAND}" -S "${CMAKE_CURRENT_LIST_DIR}" -B "${build}" -G "${GENERA
 run("${CMAKE_COMMAND}" --build "${build}")
 run("${build}/consumer")
 run("${build}/gradient_consumer")
+run("${build}/train_consumer")
 
 # The version file must refuse a version that this is not.
 file(WRITE "${WORK_FOLDER}/other/CMakeLists.txt" "

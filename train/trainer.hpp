@@ -1,0 +1,124 @@
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "train/dataset.hpp"
+#include "train/network.hpp"
+
+namespace unmetal::train {
+
+/// How a network is trained: by name, or an optimiser of mps with all its numbers.
+///
+/// | name | update | learning rate unless given |
+/// |---|---|---|
+/// | `sgd` | plain gradient descent | 0.1 |
+/// | `momentum`, `nesterov` | with a momentum of 0.9 | 0.01 |
+/// | `rmsprop` | decay 0.9 | 0.001 |
+/// | `adam`, `amsgrad` | beta 0.9 and 0.999 | 0.001 |
+class OptimizerChoice {
+ public:
+  OptimizerChoice(std::string name) : choice_(std::move(name)) {}
+  OptimizerChoice(const char* name) : choice_(std::string(name)) {}
+  template <std::derived_from<mps::NNOptimizer> Optimizer>
+  OptimizerChoice(std::shared_ptr<Optimizer> optimizer)
+      : choice_(std::shared_ptr<mps::NNOptimizer>(std::move(optimizer))) {}
+
+  /// Empty of an optimiser of mps.
+  [[nodiscard]] std::string name() const;
+  /// Null of a name.
+  [[nodiscard]] std::shared_ptr<mps::NNOptimizer> optimizer() const;
+
+ private:
+  std::variant<std::string, std::shared_ptr<mps::NNOptimizer>> choice_;
+};
+
+/// After a step. Two more are on their way to the device then.
+struct StepReport {
+  std::uint64_t epoch = 0;  ///< from 1
+  std::uint64_t step = 0;   ///< of the epoch, from 1
+  std::uint64_t stepsPerEpoch = 0;
+  double loss = 0;  ///< mean over the batch
+  double learningRate = 0;
+};
+
+/// After an epoch.
+struct EpochReport {
+  std::uint64_t epoch = 0;                              ///< from 1
+  double loss = 0;                                      ///< mean over the epoch's steps
+  std::optional<Evaluation> validation = std::nullopt;  ///< of the validation data, where there are any
+  bool isBest = false;  ///< no earlier epoch of this fit has a higher accuracy of validation
+  double seconds = 0;   ///< with the validation
+};
+
+struct TrainerOptions {
+  std::uint64_t epochs = 5;
+  std::size_t batchSize = 64;
+  OptimizerChoice optimizer = "adam";
+  std::optional<double> learningRate = std::nullopt;  ///< unset: the optimiser's own
+  /// Of the learning rate r at step t of all T of a fit: `constant`; `step`, r before T/2, r/10 before 3T/4, r/100 from there
+  /// on; `cosine`, r (1 + cos(pi t / T)) / 2.
+  std::string schedule = "constant";
+  double weightDecay = 0;  ///< times the weight is added to each gradient (L2)
+  std::uint64_t seed = 0;  ///< of the order of pictures
+  /// Of activations and their gradients, Float32 or Float16, whose losses are scaled. Unset: the network's.
+  std::optional<mps::ImageFeatureChannelFormat> format = std::nullopt;
+  /// Whether the network has the weights of the epoch with the best accuracy of validation in the end, not the last ones.
+  bool keepBest = false;
+  /// Called after each step and each epoch; false stops the training. Empty: nothing is called. @{
+  std::function<bool(const StepReport&)> onStep = nullptr;
+  std::function<bool(const EpochReport&)> onEpoch = nullptr;
+  /// @}
+};
+
+/// Trains a network to tell classes apart, by softmax cross-entropy.
+///
+///     unmetal::train::Trainer trainer(network, {.epochs = 10, .optimizer = "adam", .schedule = "cosine"});
+///     trainer.fit(training, validation);
+///     std::printf("%.2f %%\n", 100 * trainer.evaluate(validation).accuracy());
+///
+/// Batches are made ready on another thread while a step runs, and two steps are on their way to the device while the losses of
+/// an earlier one are looked at. Each epoch sees the pictures in another order; those that are left when it does not divide into
+/// whole batches are left out of it, others in each epoch. The same seeds give the same bytes, however many threads there are.
+class Trainer {
+ public:
+  /// Gives the network's layers the optimiser. Their values stay: those of the seed, of a file, or of an earlier training.
+  /// @throws mps::Error for options that cannot be, and a network whose result is not one pixel with a score for each class
+  explicit Trainer(const Network& network, TrainerOptions options = {});
+  ~Trainer();
+  Trainer(Trainer&&) noexcept;
+  Trainer& operator=(Trainer&&) noexcept;
+
+  /// Trains for options.epochs epochs; another call goes on with epochs and optimiser where this one has ended.
+  /// @return the report of each epoch
+  /// @throws mps::Error for data of another shape or number of classes than the network's, a wrong label, fewer pictures than a
+  /// batch has, keepBest without validation data, and when the loss is no longer finite; what a callback throws comes out, too
+  /// @{
+  std::vector<EpochReport> fit(const Dataset& training);
+  std::vector<EpochReport> fit(const Dataset& training, const Dataset& validation);
+  /// @}
+
+  /// Network::evaluate() and predict() of the network. @{
+  [[nodiscard]] Evaluation evaluate(const Dataset& data) const;
+  [[nodiscard]] std::vector<float> predict(std::span<const float> pictures) const;
+  [[nodiscard]] std::vector<float> predict(const Dataset& data) const;
+  /// @}
+
+  [[nodiscard]] const Network& network() const;
+  [[nodiscard]] const TrainerOptions& options() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace unmetal::train

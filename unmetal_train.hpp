@@ -1,0 +1,7 @@
+#pragma once
+
+/// Networks, data sets and a trainer, in the namespace unmetal::train. It brings of unmetal.hpp what they are made of.
+#include "train/dataset.hpp"
+#include "train/layers.hpp"
+#include "train/network.hpp"
+#include "train/trainer.hpp"
