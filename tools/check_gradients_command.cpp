@@ -16,8 +16,8 @@
 #include "tools/network_option.hpp"
 #include "tools/networks.hpp"
 #include "tools/number_options.hpp"
-#include "tools/optimizers.hpp"
 #include "tools/program.hpp"
+#include "train/optimizers.hpp"
 
 namespace unmetal {
 namespace {
@@ -42,7 +42,7 @@ mps::GradientCheckReport check(const std::shared_ptr<mtl::Device>& device, const
   options.width = options.height = kSide;
   options.batchSize = arguments.batchSize;
   options.seed = arguments.seed;
-  options.optimizer = makeOptimizer(device, "sgd", defaultLearningRate("sgd"), 0);
+  options.optimizer = train::makeOptimizer(device, "sgd", train::defaultLearningRate("sgd"), 0);
   const Network network = buildNetwork(device, options);
 
   // Values of their own for all pixels: no ties.

@@ -12,7 +12,7 @@
 #include "mtl/command_queue.hpp"
 #include "mtl/device.hpp"
 #include "tools/device_options.hpp"
-#include "tools/optimizers.hpp"
+#include "train/optimizers.hpp"
 
 namespace unmetal::checkpoint_test {
 namespace {
@@ -24,7 +24,7 @@ Network smallNetwork(const std::shared_ptr<mtl::Device>& device) {
   NetworkOptions options;
   options.name = "lenet";
   options.batchSize = 1;
-  options.optimizer = makeOptimizer(device, "sgd", defaultLearningRate("sgd"), 0);
+  options.optimizer = train::makeOptimizer(device, "sgd", train::defaultLearningRate("sgd"), 0);
   return buildNetwork(device, options);
 }
 

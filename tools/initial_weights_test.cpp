@@ -16,7 +16,6 @@
 #include "mtl/command_buffer.hpp"
 #include "mtl/command_queue.hpp"
 #include "mtl/device.hpp"
-#include "tools/networks/network_builder.hpp"
 
 namespace unmetal::initial_weights_test {
 namespace {
@@ -65,10 +64,11 @@ class InitialWeights : public ::testing::Test {
 };
 
 TEST_F(InitialWeights, OfTorchvisionsResnetGivePyTorchsLogits) {
-  NetworkBuilder builder(device_, options_, 2);
-  const auto graph = mps::NNGraph::create(device_, resnet18(builder, builder.begin(false)).image);
+  const train::Network network = defineNetwork(device_, options_);
+  const auto graph = mps::NNGraph::create(
+      device_, network.makeNodes(mps::NNImageNode::create(), train::GraphKind::Inference));
   graph->setFormat(mps::ImageFeatureChannelFormat::Float32);
-  readInitialWeights(builder.layers(), file_);
+  readInitialWeights(network.trainableLayers(), file_);
   graph->reloadFromDataSources();
   const auto commandBuffer = device_->newCommandQueue()->commandBuffer();
   const mps::ImageBatch result = graph->encodeBatch(commandBuffer, {pictures()});

@@ -29,8 +29,8 @@
 #include "tools/network_option.hpp"
 #include "tools/networks.hpp"
 #include "tools/number_options.hpp"
-#include "tools/optimizers.hpp"
 #include "tools/progress.hpp"
+#include "train/optimizers.hpp"
 
 namespace unmetal {
 namespace {
@@ -109,8 +109,8 @@ class RepeatedStep {
  public:
   RepeatedStep(const std::shared_ptr<mtl::Device>& device, NetworkOptions options)
       : queue_(device->newCommandQueue()) {
-    const double rate = defaultLearningRate(optimizerName);
-    options.optimizer = makeOptimizer(device, optimizerName, rate, 0);
+    const double rate = train::defaultLearningRate(optimizerName);
+    options.optimizer = train::makeOptimizer(device, optimizerName, rate, 0);
     network_ = buildNetwork(device, options);
     const Dataset data = loadDataset("synthetic:" + shapeOf(options), Split::Training);
     const auto numbers = shuffledOrder(data.count(), 0, 0);

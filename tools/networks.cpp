@@ -4,21 +4,19 @@
 #include <charconv>
 
 #include "mps/core/error.hpp"
-#include "mps/loss/loss_node.hpp"
-#include "mps/softmax/softmax.hpp"
-#include "tools/networks/network_builder.hpp"
+#include "tools/networks/network_definitions.hpp"
 #include "tools/suggestion.hpp"
 
 namespace unmetal {
 namespace {
 
-using Image = std::shared_ptr<mps::NNImageNode>;
-
 struct NamedNetwork {
   const char* name;
-  Features (*build)(NetworkBuilder&, const Features& pictures);
+  train::Features (*build)(const train::Features& pictures, const NetworkForm& form);
   /// Of its first layer; 0: it has no narrow forms.
   std::size_t firstChannels;
+  /// Pictures' sides are multiples of it.
+  std::size_t sides = 1;
 };
 constexpr std::size_t usualChannels = 64;
 constexpr std::size_t unetChannels = 16;
@@ -28,8 +26,8 @@ constexpr NamedNetwork networks[] = {{"lenet", lenet, 0},
                                      {"resnet18", resnet18, usualChannels},
                                      {"resnet50", resnet50, usualChannels},
                                      {"alexnet-lrn", alexnetLrn, usualChannels},
-                                     {"unet-small", unetSmall, unetChannels},
-                                     {"style", style, styleChannels}};
+                                     {"unet-small", unetSmall, unetChannels, 4},
+                                     {"style", style, styleChannels, 4}};
 
 /// The network of a name such as "resnet18" or "resnet18:16".
 NamedNetwork findNetwork(const std::string& name) {
@@ -55,17 +53,11 @@ NamedNetwork findNetwork(const std::string& name) {
                    suggestion(name.substr(0, colon), networkNames()));
 }
 
-std::shared_ptr<mps::NNGraph> trainingGraph(const std::shared_ptr<mtl::Device>& device, const Image& logits,
-                                            std::size_t batchSize,
-                                            const std::shared_ptr<mps::LossScale>& lossScale) {
-  auto descriptor = mps::CNNLossDescriptor::cnnLossDescriptor(mps::CNNLossType::SoftMaxCrossEntropy,
-                                                              mps::CNNReductionType::Sum);
-  descriptor.setWeight(1.0F / static_cast<float>(batchSize));
-  descriptor.setLossScale(lossScale);
-  const auto loss = mps::CNNLossNode::create(logits, descriptor);
-  std::vector<Image> results;
-  for (const auto& terminus : loss->trainingGraph(nullptr)) results.push_back(terminus->resultImage());
-  return mps::NNGraph::create(device, results, std::vector<bool>(results.size(), false));
+void checkSides(const NetworkOptions& options, std::size_t factor) {
+  if (options.width % factor == 0 && options.height % factor == 0) return;
+  throw mps::Error("network " + options.name + ": give pictures whose sides are multiples of " +
+                   std::to_string(factor) + ", not " + std::to_string(options.height) + "x" +
+                   std::to_string(options.width));
 }
 
 }  // namespace
@@ -87,39 +79,41 @@ void checkNetworkName(const std::string& name) {
   findNetwork(name);
 }
 
-void Network::setLearningRate(double rate) {
-  for (const auto& layer : layers)
-    if (layer->optimizer()) layer->optimizer()->setLearningRate(static_cast<float>(rate));
+train::Network defineNetwork(const std::shared_ptr<mtl::Device>& device, const NetworkOptions& options) {
+  const NamedNetwork named = findNetwork(options.name);
+  checkSides(options, named.sides);
+  train::Network network({options.height, options.width, options.channels},
+                         {options.seed, device, options.allowReducedPrecision, options.format});
+  try {
+    named.build(network.input(), {options.classNames.size(), named.firstChannels});
+  } catch (const mps::Error& error) {
+    throw mps::Error("network " + options.name + ": " + error.what());
+  }
+  network.setTensorCheck(options.expectTensor);
+  return network;
 }
 
 Network buildNetwork(const std::shared_ptr<mtl::Device>& device, const NetworkOptions& options) {
-  const NamedNetwork named = findNetwork(options.name);
+  train::Network definition = defineNetwork(device, options);
   Network network;
   network.options = options;
-  NetworkBuilder builder(device, network.options, named.firstChannels);
-  // First, because it makes the layers and counts their work.
-  const Image trainingLogits = named.build(builder, builder.begin(true)).image;
-  network.trainingFlopsPerPicture = builder.trainingFlops();
+  network.trainingFlopsPerPicture = definition.trainingFlops();
+  network.parameterCount = definition.parameterCount();
   if (options.optimizer) {
-    if (options.format == mps::ImageFeatureChannelFormat::Float16)
-      network.lossScale = mps::LossScale::create(device);
-    network.training = trainingGraph(device, trainingLogits, options.batchSize, network.lossScale);
-    for (const auto& layer : builder.layers()) layer->optimizer()->setLossScale(network.lossScale);
+    definition.setOptimizer(options.optimizer, options.adamForm);
+    const train::TrainingGraph training = definition.makeTrainingGraph(options.batchSize);
+    network.training = training.graph;
+    network.lossScale = training.lossScale;
   }
-  const Image logits = named.build(builder, builder.begin(false)).image;
-  const Image probabilities = mps::CNNSoftMaxNode::create(logits)->resultImage();
-  probabilities->setFormat(mps::ImageFeatureChannelFormat::Float32);
-  network.inference = mps::NNGraph::create(device, probabilities);
-  for (const auto& graph : {network.training, network.inference}) {
-    if (!graph) continue;
-    graph->setFormat(options.format);
-    if (options.allowReducedPrecision)
-      graph->setOptions(graph->options() | mps::KernelOptions::AllowReducedPrecision);
-  }
-  network.layers = builder.layers();
+  network.inference = definition.makeInferenceGraph();
+  network.layers = definition.trainableLayers();
   network.options.expectTensor = nullptr;  // it may refer to a file that is gone
-  network.parameterCount = builder.parameterCount();
   return network;
+}
+
+void Network::setLearningRate(double rate) {
+  for (const auto& layer : layers)
+    if (layer->optimizer()) layer->optimizer()->setLearningRate(static_cast<float>(rate));
 }
 
 }  // namespace unmetal

@@ -13,11 +13,11 @@
 #include "mps/optimizer/optimizer.hpp"
 #include "mps/trainable/optimizer_slots.hpp"
 #include "mps/trainable/trainable_layer.hpp"
+#include "train/network.hpp"
 
 namespace unmetal {
 
-/// The networks that the program knows by name, built over the public graph API; each is a file of
-/// tools/networks. Their training graphs end in a softmax cross-entropy.
+/// The networks that the program knows by name, made of train::Network; each is a file of tools/networks. Their training graphs end in a softmax cross-entropy.
 ///
 /// | name | layers |
 /// |---|---|
@@ -80,7 +80,10 @@ struct Network {
   void setLearningRate(double rate);
 };
 
+/// The layers without weights or graphs yet.
 /// @throws mps::Error for an unknown name or pictures that are too small for the network.
+train::Network defineNetwork(const std::shared_ptr<mtl::Device>& device, const NetworkOptions& options);
+/// The same with both graphs.
 Network buildNetwork(const std::shared_ptr<mtl::Device>& device, const NetworkOptions& options);
 
 }  // namespace unmetal

@@ -15,7 +15,7 @@
 #include "mtl/command_queue.hpp"
 #include "mtl/device.hpp"
 #include "tools/data/dataset.hpp"
-#include "tools/optimizers.hpp"
+#include "train/optimizers.hpp"
 
 namespace unmetal::networks_test {
 namespace {
@@ -29,7 +29,7 @@ class Networks : public ::testing::Test {
     options.name = name;
     options.batchSize = batchSize;
     options.seed = 2;
-    options.optimizer = makeOptimizer(device_, "adam", defaultLearningRate("adam"), 0);
+    options.optimizer = train::makeOptimizer(device_, "adam", train::defaultLearningRate("adam"), 0);
     return options;
   }
 

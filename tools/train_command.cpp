@@ -9,17 +9,17 @@
 #include "tools/fixed_point.hpp"
 #include "tools/network_option.hpp"
 #include "tools/number_options.hpp"
-#include "tools/optimizers.hpp"
 #include "tools/picture_options.hpp"
 #include "tools/program.hpp"
 #include "tools/signals.hpp"
 #include "tools/text.hpp"
 #include "tools/trainer.hpp"
+#include "train/optimizers.hpp"
 
 namespace unmetal {
 namespace {
 
-void train(const DeviceOptions& device, TrainingOptions options) {
+void runTraining(const DeviceOptions& device, TrainingOptions options) {
   const OutputWithoutReader output;
   options.isStopWanted = [] { return StopSignals::received() != 0; };
   Trainer trainer(openDevice(device), options);
@@ -82,7 +82,7 @@ void addTrainCommand(CLI::App& program) {
       ->check(wholeNumber(1))
       ->capture_default_str();
   command->add_option("--optimizer", options->optimizer, "Optimizer")
-      ->check(oneOf(optimizerNames()))
+      ->check(oneOf(train::optimizerNames()))
       ->capture_default_str();
   auto* rate =
       command
@@ -146,7 +146,7 @@ void addTrainCommand(CLI::App& program) {
   addDeviceOptions(*command, *device);
   command->callback([options, device, learningRate, rate] {
     if (rate->count() > 0) options->learningRate = *learningRate;
-    train(*device, *options);
+    runTraining(*device, *options);
   });
 }
 

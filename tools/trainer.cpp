@@ -20,8 +20,8 @@
 #include "tools/evaluation.hpp"
 #include "tools/fixed_point.hpp"
 #include "tools/initial_weights.hpp"
-#include "tools/optimizers.hpp"
 #include "tools/text.hpp"
+#include "train/optimizers.hpp"
 
 namespace unmetal {
 namespace {
@@ -51,8 +51,8 @@ Network networkFor(const std::shared_ptr<mtl::Device>& device, const TrainingOpt
   network.format = options.format == "float16" ? mps::ImageFeatureChannelFormat::Float16
                                                : mps::ImageFeatureChannelFormat::Float32;
   network.allowReducedPrecision = options.allowReducedPrecision;
-  network.optimizer = makeOptimizer(device, options.optimizer, learningRate, options.weightDecay);
-  network.adamForm = adamFormOf(options.optimizer);
+  network.optimizer = train::makeOptimizer(device, options.optimizer, learningRate, options.weightDecay);
+  network.adamForm = train::adamFormOf(options.optimizer);
   // A file that is not this network's is refused before the network takes memory.
   if (options.resume) {
     const CheckpointFile file = CheckpointFile::read(options.out / checkpointName);
@@ -104,7 +104,7 @@ Trainer::Trainer(const std::shared_ptr<mtl::Device>& device, const TrainingOptio
       options_(completed(options, resumed_)),
       training_(loadDataset(options_.data, Split::Training, options_.pictures)),
       test_(loadDataset(options_.data, Split::Test, options_.pictures)),
-      learningRate_(options_.learningRate.value_or(defaultLearningRate(options_.optimizer))),
+      learningRate_(options_.learningRate.value_or(train::defaultLearningRate(options_.optimizer))),
       network_(networkFor(device, options_, training_, learningRate_)),
       display_(ProgressDisplay::onStandardOutput()) {
   if (options_.batchSize == 0 || options_.batchSize > training_.count())

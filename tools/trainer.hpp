@@ -15,10 +15,10 @@
 #include "tools/data/batches.hpp"
 #include "tools/data/dataset.hpp"
 #include "tools/folder_lock.hpp"
-#include "tools/learning_rate_schedule.hpp"
 #include "tools/metrics.hpp"
 #include "tools/networks.hpp"
 #include "tools/progress.hpp"
+#include "train/learning_rate_schedule.hpp"
 
 namespace mtl {
 class CommandBuffer;
@@ -116,7 +116,7 @@ class Trainer {
   TrainingPosition position_;
   std::uint64_t stepsPerEpoch_ = 0;
   std::uint64_t totalSteps_ = 0;
-  std::optional<LearningRateSchedule> schedule_;
+  std::optional<train::LearningRateSchedule> schedule_;
   std::optional<MetricsLog> metrics_;
   CheckpointWriter writer_;
   ProgressDisplay display_;

@@ -17,7 +17,7 @@
 #include "mtl/device.hpp"
 #include "tools/data/dataset.hpp"
 #include "tools/networks.hpp"
-#include "tools/optimizers.hpp"
+#include "train/optimizers.hpp"
 
 /// 20 steps of training, on each device in float32 and by the references in float64 (design section 11).
 namespace unmetal::training_curve_test {
@@ -122,7 +122,7 @@ void expectSameCurve(const DevicePointer& device, const std::string& optimizer, 
   options.name = "mnist-cnn";
   options.batchSize = kBatch;
   options.seed = 5;
-  options.optimizer = makeOptimizer(device, optimizer, learningRate, 0);
+  options.optimizer = train::makeOptimizer(device, optimizer, learningRate, 0);
   const Network network = buildNetwork(device, options);
   ReferenceTraining reference(*network.training, Batch(device, data, 0), kind, numbers);
   std::vector<double> curve;

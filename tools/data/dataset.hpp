@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "train/dataset.hpp"
+
 namespace unmetal {
 
 /// How each epoch changes the pictures that it learns from.
@@ -60,7 +62,7 @@ struct Dataset {
   }
 };
 
-enum class Split { Training, Test };
+using train::Split;
 
 /// Extent of a picture.
 struct PictureSize {

@@ -7,17 +7,17 @@
 
 #include "mps/core/error.hpp"
 #include "mps/weights/test_folder.hpp"
-#include "tools/data/idx_writing.hpp"
 #include "tools/picture.hpp"
+#include "train/idx_writing.hpp"
 
 namespace unmetal::dataset_test {
 namespace {
 
-using detail::gzipOf;
-using detail::idxOf;
 using mps::detail::errorOf;
 using mps::detail::TestFolder;
 using mps::detail::writeText;
+using train::detail::gzipOf;
+using train::detail::idxOf;
 
 std::string specificationOf(const TestFolder& folder) {
   return "fashion-mnist:" + folder.path().string();

@@ -1,15 +1,20 @@
-#include "tools/networks/network_builder.hpp"
+#include "tools/networks/network_definitions.hpp"
 
 namespace unmetal {
 
-Features lenet(NetworkBuilder& builder, const Features& pictures) {
-  Features x = tanh(builder.convolution(pictures, {.kernelSize = 5, .outputChannels = 6}, "conv1"));
-  x = averagePool(x, 2);
-  x = tanh(builder.convolution(x, {.kernelSize = 5, .outputChannels = 16, .same = false}, "conv2"));
-  x = averagePool(x, 2);
-  x = tanh(builder.dense(x, 120, "dense3"));
-  x = tanh(builder.dense(x, 84, "dense4"));
-  return builder.dense(x, builder.options().classNames.size(), "dense5");
+train::Features lenet(const train::Features& pictures, const NetworkForm& form) {
+  using train::Padding;
+  return pictures.convolution(6, 5, {}, "conv1")
+      .tanh()
+      .averagePool(2, {.padding = Padding::Same})
+      .convolution(16, 5, {.padding = Padding::Valid}, "conv2")
+      .tanh()
+      .averagePool(2, {.padding = Padding::Same})
+      .dense(120, {}, "dense3")
+      .tanh()
+      .dense(84, {}, "dense4")
+      .tanh()
+      .dense(form.classes, {}, "dense5");
 }
 
 }  // namespace unmetal

@@ -1,15 +1,13 @@
-#include "tools/networks/network_builder.hpp"
+#include "tools/networks/network_definitions.hpp"
 
 namespace unmetal {
 
-Features mnistCnn(NetworkBuilder& builder, const Features& pictures) {
-  Features x = relu(builder.convolution(pictures, {.kernelSize = 5, .outputChannels = 32}, "conv1"));
-  x = maxPool(x, 2, 2);
-  x = relu(builder.convolution(x, {.kernelSize = 5, .outputChannels = 64}, "conv2"));
-  x = maxPool(x, 2, 2);
-  x = relu(builder.dense(x, 1024, "dense3"));
-  x = builder.dropout(x, 0.5F);
-  return builder.dense(x, builder.options().classNames.size(), "dense4");
+train::Features mnistCnn(const train::Features& pictures, const NetworkForm& form) {
+  const train::PoolingOptions whole{.padding = train::Padding::Same};
+  auto x = pictures.convolution(32, 5, {}, "conv1").relu().maxPool(2, whole);
+  x = x.convolution(64, 5, {}, "conv2").relu().maxPool(2, whole);
+  x = x.dense(1024, {}, "dense3").relu().dropout(0.5F);
+  return x.dense(form.classes, {}, "dense4");
 }
 
 }  // namespace unmetal
