@@ -7,6 +7,7 @@
 #include "python/source/bind.hpp"
 #include "python/source/interpreter.hpp"
 #include "python/source/sentences.hpp"
+#include "python/source/train.hpp"
 #include "python/source/wrong_arguments.hpp"
 
 namespace python {
@@ -126,6 +127,8 @@ NB_MODULE(_core, module) {
   bindWindowNodes(module);
   bindGraph(module);
   bindYOLOLoss(module);
+  nb::module_ train = module.def_submodule("train", "Networks, data sets and a trainer.");
+  bindTrain(train);
   explainWrongArguments(module, mtl);
 }
 

@@ -39,6 +39,10 @@ images: list[Image] = list(batch)
 pixels: npt.NDArray[np.float32] = np.zeros((1, 4, 4, 1), np.float32)
 pooled = F.max_pool2d(pixels, 2)
 assert_type(pooled, npt.NDArray[np.float32])
+network = unmetal.train.Network((8, 8, 1), seed=1, device=device)
+assert_type(network.input.convolution(4, 3, stride=2).relu() + network.input.max_pool(2), unmetal.train.Features)
+trainer = unmetal.train.Trainer(network, optimizer=unmetal.NNOptimizerAdam(device, 0.003), on_epoch=lambda report: report.loss > 0)
+assert_type(trainer.fit(unmetal.train.Dataset(np.zeros((4, 8, 8), np.uint8), np.arange(4)))[0].epoch, int)
 try:
     unmetal.CNNPoolingMax(device, 0, 2)
 except ArgumentError as error:

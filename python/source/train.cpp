@@ -1,0 +1,475 @@
+#include <nanobind/ndarray.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "mps/core/error.hpp"
+#include "python/source/bind.hpp"
+#include "python/source/train.hpp"
+#include "unmetal_train.hpp"
+
+namespace python {
+namespace {
+
+namespace train = unmetal::train;
+using train::Features;
+using train::MemoryDataset;
+using train::Network;
+using train::Trainer;
+using Device = std::shared_ptr<mtl::Device>;
+/// {height, width, channels}.
+using Extents = std::tuple<std::size_t, std::size_t, std::size_t>;
+using GivenArray = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;
+using Floats = nb::ndarray<nb::numpy, float>;
+template <class Report>
+using Callback = std::optional<std::function<bool(const Report&)>>;
+
+Extents extentsOf(const train::Shape& shape) {
+  return {shape.height, shape.width, shape.channels};
+}
+
+train::Shape shapeOf(const Extents& extents) {
+  return {std::get<0>(extents), std::get<1>(extents), std::get<2>(extents)};
+}
+
+/// Of an array [picture][row][column][channel], or without channels.
+train::Shape shapeOf(const GivenArray& array, const char* owner) {
+  if (array.ndim() != 3 && array.ndim() != 4)
+    throw mps::Error(owner, "pictures", std::to_string(array.ndim()) + "-dimensional",
+                     "3 dimensions (picture, row, column), or 4 with channels");
+  return {array.shape(1), array.shape(2), array.ndim() == 4 ? array.shape(3) : 1};
+}
+
+template <class T>
+std::vector<T> valuesOf(const GivenArray& array) {
+  const auto* begin = static_cast<const T*>(array.data());
+  return {begin, begin + array.size()};
+}
+
+[[noreturn]] void throwType(const char* owner, const char* argument, const char* expected) {
+  throw mps::Error(owner, argument, "an array of another type", expected);
+}
+
+template <class T>
+std::vector<std::uint32_t> checkedLabels(const GivenArray& array) {
+  std::vector<std::uint32_t> labels;
+  for (const T label : valuesOf<T>(array)) {
+    if (std::cmp_less(label, 0) || std::cmp_greater(label, std::numeric_limits<std::uint32_t>::max()))
+      throw mps::Error("Dataset", "label of picture " + std::to_string(labels.size()), std::to_string(label),
+                       "0 or more, below the number of classes");
+    labels.push_back(static_cast<std::uint32_t>(label));
+  }
+  return labels;
+}
+
+std::vector<std::uint32_t> labelsOf(const GivenArray& array) {
+  if (array.ndim() != 1)
+    throw mps::Error("Dataset", "labels", std::to_string(array.ndim()) + "-dimensional", "1 dimension");
+  const nb::dlpack::dtype type = array.dtype();
+  if (type == nb::dtype<std::uint8_t>()) return checkedLabels<std::uint8_t>(array);
+  if (type == nb::dtype<std::int8_t>()) return checkedLabels<std::int8_t>(array);
+  if (type == nb::dtype<std::uint16_t>()) return checkedLabels<std::uint16_t>(array);
+  if (type == nb::dtype<std::int16_t>()) return checkedLabels<std::int16_t>(array);
+  if (type == nb::dtype<std::uint32_t>()) return checkedLabels<std::uint32_t>(array);
+  if (type == nb::dtype<std::int32_t>()) return checkedLabels<std::int32_t>(array);
+  if (type == nb::dtype<std::uint64_t>()) return checkedLabels<std::uint64_t>(array);
+  if (type == nb::dtype<std::int64_t>()) return checkedLabels<std::int64_t>(array);
+  throwType("Dataset", "labels", "whole numbers");
+}
+
+MemoryDataset datasetOf(const GivenArray& pictures, const GivenArray& labels,
+                        const std::vector<std::string>& classNames) {
+  const train::Shape shape = shapeOf(pictures, "Dataset");
+  if (pictures.dtype() == nb::dtype<std::uint8_t>())
+    return {shape, valuesOf<std::uint8_t>(pictures), labelsOf(labels), classNames};
+  if (pictures.dtype() == nb::dtype<float>())
+    return {shape, valuesOf<float>(pictures), labelsOf(labels), classNames};
+  throwType("Dataset", "pictures", "uint8 or float32");
+}
+
+/// An array that owns its numbers: one row for each picture.
+Floats rowsOf(std::vector<float> values, std::size_t columns) {
+  auto* owned = new std::vector<float>(std::move(values));
+  const nb::capsule owner(owned,
+                          [](void* pointer) noexcept { delete static_cast<std::vector<float>*>(pointer); });
+  return Floats(owned->data(), {owned->size() / columns, columns}, owner);
+}
+
+std::vector<float> probabilitiesOf(const Network& network, const GivenArray& pictures) {
+  const train::Shape shape = shapeOf(pictures, "Network");
+  if (shape != network.inputShape())
+    throw mps::Error("Network", "shape of a picture", describe(shape), describe(network.inputShape()));
+  std::vector<float> pixels;
+  if (pictures.dtype() == nb::dtype<float>()) {
+    pixels = valuesOf<float>(pictures);
+  } else if (pictures.dtype() == nb::dtype<std::uint8_t>()) {
+    for (const std::uint8_t value : valuesOf<std::uint8_t>(pictures))
+      pixels.push_back(static_cast<float>(value) / 255.0F);
+  } else {
+    throwType("Network", "pictures", "uint8 or float32");
+  }
+  const LockReleased released;
+  return network.predict(pixels);
+}
+
+Floats predict(const Network& network, const GivenArray& pictures) {
+  return rowsOf(probabilitiesOf(network, pictures), network.outputShape().count());
+}
+
+/// Ctrl-C ends a training after a step.
+train::TrainerOptions withSignals(train::TrainerOptions options) {
+  const auto then = options.onStep;
+  options.onStep = [then](const train::StepReport& report) {
+    {
+      const nb::gil_scoped_acquire lock;
+      if (PyErr_CheckSignals() != 0) throw nb::python_error();
+    }
+    return !then || then(report);
+  };
+  return options;
+}
+
+template <class Choice>
+void makeTrainer(Trainer* self, const Network& network, const Choice& optimizer, std::uint64_t epochs,
+                 std::size_t batchSize, std::optional<double> learningRate, const std::string& schedule,
+                 double weightDecay, std::uint64_t seed, std::optional<mps::ImageFeatureChannelFormat> format,
+                 bool keepBest, const Callback<train::StepReport>& onStep,
+                 const Callback<train::EpochReport>& onEpoch) {
+  train::TrainerOptions options;
+  options.epochs = epochs;
+  options.batchSize = batchSize;
+  options.optimizer = optimizer;
+  options.learningRate = learningRate;
+  options.schedule = schedule;
+  options.weightDecay = weightDecay;
+  options.seed = seed;
+  options.format = format;
+  options.keepBest = keepBest;
+  if (onStep) options.onStep = *onStep;
+  if (onEpoch) options.onEpoch = *onEpoch;
+  new (self) Trainer(network, withSignals(std::move(options)));
+}
+
+void bindReports(nb::module_& module) {
+  nb::class_<train::Evaluation> evaluation(module, "Evaluation",
+                                           "How well a network tells the classes of pictures apart.");
+  readOnly(
+      evaluation, "correct", [](const train::Evaluation& self) { return self.correct; },
+      "Pictures whose class has the largest probability.");
+  readOnly(
+      evaluation, "count", [](const train::Evaluation& self) { return self.count; }, "Of all pictures.");
+  readOnly(
+      evaluation, "loss", [](const train::Evaluation& self) { return self.loss; }, "Mean cross-entropy.");
+  readOnly(
+      evaluation, "accuracy", [](const train::Evaluation& self) { return self.accuracy(); },
+      "correct / count.");
+
+  nb::class_<train::StepReport> step(module, "StepReport", "After a step.");
+  readOnly(
+      step, "epoch", [](const train::StepReport& self) { return self.epoch; }, "From 1.");
+  readOnly(
+      step, "step", [](const train::StepReport& self) { return self.step; }, "Of the epoch, from 1.");
+  readOnly(
+      step, "steps_per_epoch", [](const train::StepReport& self) { return self.stepsPerEpoch; },
+      "Whole batches of the data.");
+  readOnly(
+      step, "loss", [](const train::StepReport& self) { return self.loss; }, "Mean over the batch.");
+  readOnly(
+      step, "learning_rate", [](const train::StepReport& self) { return self.learningRate; },
+      "Of this step.");
+
+  nb::class_<train::EpochReport> epoch(module, "EpochReport", "After an epoch.");
+  readOnly(
+      epoch, "epoch", [](const train::EpochReport& self) { return self.epoch; }, "From 1.");
+  readOnly(
+      epoch, "loss", [](const train::EpochReport& self) { return self.loss; },
+      "Mean over the epoch's steps.");
+  readOnly(
+      epoch, "validation", [](const train::EpochReport& self) { return self.validation; },
+      "Of the validation data; None without any.");
+  readOnly(
+      epoch, "is_best", [](const train::EpochReport& self) { return self.isBest; },
+      "Whether no earlier epoch of this fit has a higher accuracy of validation.");
+  readOnly(
+      epoch, "seconds", [](const train::EpochReport& self) { return self.seconds; }, "With the validation.");
+}
+
+void bindDataset(nb::module_& module) {
+  nb::enum_<train::Split>(module, "Split", "Parts of a data set.")
+      .value("Training", train::Split::Training)
+      .value("Test", train::Split::Test);
+  nb::class_<MemoryDataset> dataset(module, "Dataset", "Pictures in memory, with a class each.");
+  dataset.def(
+      "__init__",
+      [](MemoryDataset* self, const GivenArray& pictures, const GivenArray& labels,
+         const std::vector<std::string>& classNames) {
+        new (self) MemoryDataset(datasetOf(pictures, labels, classNames));
+      },
+      "pictures"_a, "labels"_a, "class_names"_a = std::vector<std::string>{},
+      "Copies arrays [picture][row][column][channel], or without channels, of uint8 (255 is 1.0) or float32, "
+      "and their "
+      "classes from 0. Without class_names there are as many classes as the labels have.");
+  dataset.def("__len__", [](const MemoryDataset& self) { return self.size(); });
+  readOnly(
+      dataset, "shape", [](const MemoryDataset& self) { return extentsOf(self.shape()); },
+      "(height, width, channels) of each picture.");
+  readOnly(
+      dataset, "class_names", [](const MemoryDataset& self) { return self.classNames(); }, "Of all classes.");
+  dataset.def(
+      "load",
+      [](const MemoryDataset& self, std::int64_t index) {
+        const train::Shape shape = self.shape();
+        auto* pixels = new std::vector<float>(shape.count());
+        const nb::capsule owner(
+            pixels, [](void* pointer) noexcept { delete static_cast<std::vector<float>*>(pointer); });
+        const std::uint32_t label = self.load(indexOf(index, self.size()), *pixels);
+        return std::pair(Floats(pixels->data(), {shape.height, shape.width, shape.channels}, owner), label);
+      },
+      "index"_a, "A picture as float32, and its class.");
+  module.def(
+      "fashion_mnist",
+      [](train::Split split, const std::filesystem::path& folder) {
+        return train::fashionMnist(split, folder);
+      },
+      "split"_a, "folder"_a = std::filesystem::path(train::fashionMnistFolder),
+      "Fashion-MNIST: 60,000 training and 10,000 test pictures of clothes, 28 x 28 x 1, 10 classes, from the "
+      "files of "
+      "Debian's package dataset-fashion-mnist; or MNIST from a folder.");
+}
+
+void bindWeightedLayers(nb::class_<Features>& features) {
+  features
+      .def(
+          "convolution",
+          [](const Features& self, std::size_t channels, std::size_t kernelSize, std::size_t stride,
+             train::Padding padding, std::size_t dilation, std::size_t groups, bool biases,
+             mps::WeightInitialization initialization, const std::string& label) {
+            return self.convolution(channels, kernelSize,
+                                    {stride, padding, dilation, groups, biases, initialization}, label);
+          },
+          "channels"_a, "kernel_size"_a, nb::kw_only(), "stride"_a = 1, "padding"_a = train::Padding::Same,
+          "dilation"_a = 1, "groups"_a = 1, "biases"_a = true,
+          "initialization"_a = mps::WeightInitialization::He, "label"_a = "",
+          "With padding Same: ceil(size / stride) pixels.")
+      .def(
+          "transposed_convolution",
+          [](const Features& self, std::size_t channels, std::size_t kernelSize, std::size_t stride,
+             bool biases, mps::WeightInitialization initialization, const std::string& label) {
+            return self.transposedConvolution(channels, kernelSize, {stride, biases, initialization}, label);
+          },
+          "channels"_a, "kernel_size"_a, nb::kw_only(), "stride"_a = 2, "biases"_a = true,
+          "initialization"_a = mps::WeightInitialization::He, "label"_a = "",
+          "(size - 1) * stride + kernel_size pixels.")
+      .def(
+          "dense",
+          [](const Features& self, std::size_t channels, bool biases,
+             mps::WeightInitialization initialization, const std::string& label) {
+            return self.dense(channels, {biases, initialization}, label);
+          },
+          "channels"_a, nb::kw_only(), "biases"_a = true, "initialization"_a = mps::WeightInitialization::He,
+          "label"_a = "", "Over the whole picture.")
+      .def(
+          "batch_normalization",
+          [](const Features& self, float momentum, float epsilon, const std::string& label) {
+            return self.batchNormalization({momentum, epsilon}, label);
+          },
+          nb::kw_only(), "momentum"_a = 0.9F, "epsilon"_a = 1e-5F, "label"_a = "",
+          "momentum is the share of the running statistics that a step keeps: 1 minus PyTorch's.")
+      .def("instance_normalization", &Features::instanceNormalization, nb::kw_only(), "epsilon"_a = 1e-5F,
+           "label"_a = "", "Of each channel of each picture.")
+      .def("group_normalization", &Features::groupNormalization, "groups"_a, nb::kw_only(),
+           "epsilon"_a = 1e-5F, "label"_a = "", "groups divides the channels.");
+}
+
+void bindLayersWithoutWeights(nb::class_<Features>& features) {
+  const auto activation = [&](const char* name, Features (Features::*add)(const std::string&) const,
+                              const char* documentation) {
+    features.def(name, add, nb::kw_only(), "label"_a = "", documentation);
+  };
+  activation("relu", &Features::relu, "max(x, 0).");
+  activation("relu6", &Features::relu6, "min(max(x, 0), 6).");
+  activation("gelu", &Features::gelu, "The exact form.");
+  activation("sigmoid", &Features::sigmoid, "1 / (1 + exp(-x)).");
+  activation("hard_sigmoid", &Features::hardSigmoid, "PyTorch's: clamp(x / 6 + 1 / 2, 0, 1).");
+  activation("tanh", &Features::tanh, "tanh(x).");
+  activation("softplus", &Features::softplus, "log(1 + exp(x)).");
+  activation("softsign", &Features::softsign, "x / (1 + |x|).");
+  activation("softmax", &Features::softmax, "Over the channels of each pixel.");
+  activation("global_average_pool", &Features::globalAveragePool, "One pixel: the mean of each channel.");
+  const auto pool =
+      [&](const char* name,
+          Features (Features::*add)(std::size_t, const train::PoolingOptions&, const std::string&) const,
+          const char* documentation) {
+        features.def(
+            name,
+            [add](const Features& self, std::size_t kernelSize, std::size_t stride, train::Padding padding,
+                  const std::string& label) {
+              return (self.*add)(kernelSize, {stride, padding}, label);
+            },
+            "kernel_size"_a, nb::kw_only(), "stride"_a = 0, "padding"_a = train::Padding::Valid,
+            "label"_a = "", documentation);
+      };
+  pool("max_pool", &Features::maxPool, "A stride of 0 is the kernel's size.");
+  pool("average_pool", &Features::averagePool,
+       "A stride of 0 is the kernel's size. Pixels outside do not count.");
+  features
+      .def("leaky_relu", &Features::leakyRelu, "slope"_a = 0.01F, nb::kw_only(), "label"_a = "",
+           "slope of negative values.")
+      .def("elu", &Features::elu, "alpha"_a = 1.0F, nb::kw_only(), "label"_a = "",
+           "x, or alpha (exp(x) - 1) below 0.")
+      .def(
+          "cross_channel_normalization",
+          [](const Features& self, std::size_t size, float alpha, float beta, float delta,
+             const std::string& label) {
+            return self.crossChannelNormalization({size, alpha, beta, delta}, label);
+          },
+          nb::kw_only(), "size"_a = 5, "alpha"_a = 1e-4F, "beta"_a = 0.75F, "delta"_a = 2.0F, "label"_a = "",
+          "Values are divided by (delta + alpha * mean of the squares of `size` channels) to the power of "
+          "beta.")
+      .def("dropout", &Features::dropout, "rate"_a = 0.5F, nb::kw_only(), "label"_a = "",
+           "rate of the values that training sets to 0.")
+      .def("upsample", &Features::upsample, "factor"_a = 2, "mode"_a = train::UpsamplingMode::Nearest,
+           nb::kw_only(), "label"_a = "", "factor times as wide and high.")
+      .def("add", &Features::add, "other"_a, nb::kw_only(), "label"_a = "", "The sum of both, of one shape.")
+      .def(
+          "__add__", [](const Features& self, const Features& other) { return self + other; }, "other"_a,
+          nb::is_operator(), "The sum of both, of one shape.")
+      .def("concatenate", &Features::concatenate, "other"_a, nb::kw_only(), "label"_a = "",
+           "The channels of this one, then those of the other one.");
+  readOnly(
+      features, "shape", [](const Features& self) { return extentsOf(self.shape()); },
+      "(height, width, channels).");
+  readOnly(
+      features, "height", [](const Features& self) { return self.height(); }, "In pixels.");
+  readOnly(
+      features, "width", [](const Features& self) { return self.width(); }, "In pixels.");
+  readOnly(
+      features, "channels", [](const Features& self) { return self.channels(); }, "Of each pixel.");
+}
+
+void bindNetwork(nb::module_& module) {
+  nb::class_<Network> network(
+      module, "Network",
+      "A convolutional network: its layers in the order in which they were added, and their weights.");
+  network.def(
+      "__init__",
+      [](Network* self, const Extents& pictures, std::uint64_t seed, const Device& device,
+         mps::ImageFeatureChannelFormat format) {
+        new (self) Network(shapeOf(pictures), {.seed = seed, .device = device, .format = format});
+      },
+      "pictures"_a, nb::kw_only(), "seed"_a = 0, "device"_a.none() = nb::none(),
+      "format"_a = mps::ImageFeatureChannelFormat::Float32,
+      "pictures: (height, width, channels). seed of weights and dropout. device None: the default one.");
+  readOnly(
+      network, "input", [](const Network& self) { return self.input(); }, "The pictures, to add layers to.");
+  readOnly(
+      network, "input_shape", [](const Network& self) { return extentsOf(self.inputShape()); },
+      "(height, width, channels).");
+  readOnly(
+      network, "output_shape", [](const Network& self) { return extentsOf(self.outputShape()); },
+      "(height, width, channels).");
+  readOnly(
+      network, "parameter_count", [](const Network& self) { return self.parameterCount(); },
+      "Weights, biases, and what normalisations scale and add.");
+  readOnly(
+      network, "labels",
+      [](const Network& self) {
+        std::vector<std::string> labels;
+        for (const train::Layer& layer : self.layers()) labels.push_back(layer.label);
+        return labels;
+      },
+      "Of all layers, from the pictures on.");
+  network
+      .def("summary", &Network::summary,
+           "A table of layers: label and kind, shape of the result, parameters, memory, multiply-adds.")
+      .def(
+          "evaluate",
+          [](const Network& self, const MemoryDataset& data) {
+            const LockReleased released;
+            return self.evaluate(data);
+          },
+          "data"_a, "Counts what is right.")
+      .def("predict", &predict, "pictures"_a,
+           "The probabilities of each class, a row for each picture of an array "
+           "[picture][row][column][channel], or "
+           "without channels, of uint8 or float32.")
+      .def("save", &Network::save, "path"_a, Released(),
+           "Writes the layers and their weights as safetensors.")
+      .def("load_weights", &Network::loadWeights, "path"_a, Released(),
+           "Takes the weights of a file with the same labels and shapes.")
+      .def_static(
+          "load",
+          [](const std::filesystem::path& path, const Device& device) {
+            const LockReleased released;
+            return Network::load(path, {.device = device});
+          },
+          "path"_a, nb::kw_only(), "device"_a.none() = nb::none(),
+          "A network of a file that save() has written; the file says of what layers.");
+}
+
+template <class Choice, class Default>
+void bindTrainerConstructor(nb::class_<Trainer>& trainer, const Default& optimizer) {
+  trainer.def("__init__", &makeTrainer<Choice>, "network"_a, nb::kw_only(), optimizer, "epochs"_a = 5,
+              "batch_size"_a = 64, "learning_rate"_a.none() = nb::none(), "schedule"_a = "constant",
+              "weight_decay"_a = 0.0, "seed"_a = 0, "format"_a.none() = nb::none(), "keep_best"_a = false,
+              "on_step"_a.none() = nb::none(), "on_epoch"_a.none() = nb::none(),
+              "optimizer: sgd, momentum, nesterov, rmsprop, adam, amsgrad, or an NNOptimizer. schedule: "
+              "constant, step or "
+              "cosine. on_step and on_epoch return whether to go on.");
+}
+
+void bindTrainer(nb::module_& module) {
+  nb::class_<Trainer> trainer(module, "Trainer",
+                              "Trains a network to tell classes apart, by softmax cross-entropy.");
+  bindTrainerConstructor<std::string>(trainer, "optimizer"_a = "adam");
+  bindTrainerConstructor<std::shared_ptr<mps::NNOptimizer>>(trainer, "optimizer"_a);
+  trainer
+      .def(
+          "fit",
+          [](Trainer& self, const MemoryDataset& training, const MemoryDataset* validation) {
+            const LockReleased released;
+            return validation != nullptr ? self.fit(training, *validation) : self.fit(training);
+          },
+          "training"_a, "validation"_a.none() = nb::none(),
+          "Trains for all epochs; another call goes on where this one has ended. A report for each epoch.")
+      .def(
+          "evaluate",
+          [](const Trainer& self, const MemoryDataset& data) {
+            const LockReleased released;
+            return self.evaluate(data);
+          },
+          "data"_a, "Counts what is right.")
+      .def(
+          "predict",
+          [](const Trainer& self, const GivenArray& pictures) { return predict(self.network(), pictures); },
+          "pictures"_a, "Network.predict of the network.");
+  readOnly(
+      trainer, "network", [](const Trainer& self) { return self.network(); }, "What it trains.");
+}
+
+}  // namespace
+
+void bindTrain(nb::module_& module) {
+  nb::enum_<train::Padding>(module, "Padding", "How large the result of a layer with a window is.")
+      .value("Same", train::Padding::Same, "ceil(size / stride); windows are centred.")
+      .value("Valid", train::Padding::Valid, "No window leaves the picture.");
+  nb::enum_<train::UpsamplingMode>(module, "UpsamplingMode", "How pixels become more.")
+      .value("Nearest", train::UpsamplingMode::Nearest, "Each is repeated.")
+      .value("Bilinear", train::UpsamplingMode::Bilinear, "Between the centres of pixels.");
+  bindReports(module);
+  bindDataset(module);
+  nb::class_<Features> features(
+      module, "Features",
+      "What a layer of a network makes of a picture: a handle to chain further layers on.");
+  bindWeightedLayers(features);
+  bindLayersWithoutWeights(features);
+  bindNetwork(module);
+  bindTrainer(module);
+}
+
+}  // namespace python

@@ -1,0 +1,125 @@
+"""Networks, data sets and the trainer from Python."""
+
+import numpy as np
+import pytest
+
+import unmetal
+from unmetal import train
+
+random = np.random.default_rng(1)
+
+
+def bars(count):
+    """Pictures with a bar that lies (0) or stands (1)."""
+    labels = np.arange(count) % 2
+    pictures = random.random((count, 8, 8, 1), np.float32) / 2
+    for picture, place, stands in zip(pictures, random.integers(8, size=count), labels):
+        picture[(slice(None), place) if stands else place] = 1
+    return pictures, labels
+
+
+def small_network(seed=1):
+    network = train.Network((8, 8, 1), seed=seed)
+    network.input.convolution(6, 5).relu().max_pool(2).dense(2)
+    return network
+
+
+def test_layers_and_shapes():
+    network = train.Network((9, 8, 3))
+    x = network.input.convolution(6, 3, stride=2, biases=False, label="stem").batch_normalization().leaky_relu(0.1)
+    y = x.convolution(6, 3, groups=3).instance_normalization().tanh()
+    x = (x + y).concatenate(y.group_normalization(2)).cross_channel_normalization()
+    assert x.shape == (5, 4, 12)
+    x = x.upsample(2, train.UpsamplingMode.Bilinear).max_pool(3, stride=2, padding=train.Padding.Same).average_pool(2)
+    x = x.transposed_convolution(4, 2).dropout(0.25).global_average_pool().dense(3)
+    assert (x.height, x.width, x.channels) == network.output_shape == (1, 1, 3)
+    assert network.input_shape == (9, 8, 3)
+    assert network.labels[:4] == ["input", "stem", "bn1", "leakyRelu1"]
+    for activation in ("relu", "relu6", "gelu", "sigmoid", "hard_sigmoid", "softplus", "softsign", "softmax"):
+        x = getattr(x, activation)()
+    x = x.elu().add(x)
+    assert network.parameter_count > 0 and "stem (convolution)" in network.summary()
+
+
+def test_wrong_layers_are_refused():
+    x = train.Network((8, 8, 1)).input
+    with pytest.raises(unmetal.ArgumentError, match="input is 8x8x1, expected at least 9x9 pixels"):
+        x.max_pool(9)
+    with pytest.raises(unmetal.ArgumentError, match='convolution "conv1": stride is 0'):
+        x.convolution(4, 3, stride=0)
+
+
+def test_training_and_files(tmp_path):
+    pictures, labels = bars(128)
+    data = train.Dataset(pictures, labels, ["lies", "stands"])
+    assert len(data) == 128 and data.shape == (8, 8, 1) and data.class_names == ["lies", "stands"]
+    network = small_network()
+    steps, epochs = [], []
+    trainer = train.Trainer(network, epochs=12, batch_size=16, learning_rate=0.01, schedule="cosine",
+                            on_step=lambda report: steps.append(report.loss) is None,
+                            on_epoch=lambda report: epochs.append(report.epoch) is None)
+    reports = trainer.fit(data, data)
+    assert epochs == list(range(1, 13)) and len(steps) == 96 and reports[-1].loss < reports[0].loss
+    assert trainer.evaluate(data).accuracy == reports[-1].validation.accuracy > 0.95
+    probabilities = network.predict(pictures)
+    assert probabilities.shape == (128, 2) and probabilities.dtype == np.float32
+    assert np.allclose(probabilities.sum(axis=1), 1)
+    network.save(tmp_path / "net.safetensors")
+    loaded = train.Network.load(tmp_path / "net.safetensors")
+    assert np.array_equal(loaded.predict(pictures), probabilities)
+    other = small_network(2)
+    other.load_weights(tmp_path / "net.safetensors")
+    assert np.array_equal(trainer.predict(pictures[:, :, :, 0]), other.predict(pictures))
+
+
+def test_the_same_seed_gives_the_same_numbers():
+    pictures, labels = bars(64)
+    found = []
+    for _ in range(2):
+        network = small_network()
+        train.Trainer(network, epochs=1, batch_size=16, optimizer="momentum").fit(train.Dataset(pictures, labels))
+        found.append(network.predict(pictures))
+    assert np.array_equal(*found)
+
+
+def test_bytes_are_numbers_over_255():
+    pictures = random.integers(256, size=(6, 8, 8), dtype=np.uint8)
+    network = small_network()
+    assert np.array_equal(network.predict(pictures), network.predict(pictures.astype(np.float32) / np.float32(255)))
+    picture, label = train.Dataset(pictures, np.full(6, 3, np.uint8)).load(-1)
+    assert label == 3 and picture.shape == (8, 8, 1) and np.array_equal(picture[:, :, 0], pictures[5] / np.float32(255))
+
+
+def test_callbacks_stop_and_raise():
+    data = train.Dataset(*bars(32))
+    device = unmetal.mtl.create_system_default_device()
+    adam = unmetal.NNOptimizerAdam(device, 0.003)
+    assert len(train.Trainer(small_network(), optimizer=adam, batch_size=16, on_epoch=lambda report: False).fit(data)) == 1
+
+    def fail(report):
+        raise KeyError(report.step)
+
+    with pytest.raises(KeyError):
+        train.Trainer(small_network(), batch_size=16, on_step=fail).fit(data)
+
+
+@pytest.mark.parametrize("pictures, labels, sentence", [
+    (np.zeros((2, 8, 8), np.float64), [0, 1], "pictures is an array of another type, expected uint8 or float32"),
+    (np.zeros((2, 8), np.float32), [0, 1], "pictures is 2-dimensional"),
+    (np.zeros((2, 8, 8), np.float32), [0.0, 1.0], "labels is an array of another type, expected whole numbers"),
+    (np.zeros((2, 8, 8), np.float32), [[0], [1]], "labels is 2-dimensional"),
+    (np.zeros((2, 8, 8), np.float32), [0, -1], "label of picture 1 is -1"),
+    (np.zeros((2, 8, 8), np.float32), [0, 1, 1], "number of pixels is 128, expected 3 pictures of 8x8x1"),
+])
+def test_wrong_arrays_are_refused(pictures, labels, sentence):
+    with pytest.raises(unmetal.ArgumentError, match=sentence):
+        train.Dataset(pictures, np.array(labels))
+
+
+def test_wrong_data_and_options_are_refused():
+    with pytest.raises(unmetal.ArgumentError, match="number of classes is 3, expected 2"):
+        train.Trainer(small_network(), batch_size=2).fit(train.Dataset(np.zeros((3, 8, 8), np.float32), np.arange(3)))
+    with pytest.raises(unmetal.Error, match='optimizer "adamant" is unknown'):
+        train.Trainer(small_network(), optimizer="adamant")
+    with pytest.raises(unmetal.ArgumentError, match="shape of a picture is 4x8x1, expected 8x8x1"):
+        small_network().predict(np.zeros((1, 4, 8), np.float32))

@@ -1,0 +1,3 @@
+"""Networks, data sets and a trainer."""
+
+from ._core.train import *  # noqa: F403
