@@ -46,7 +46,8 @@ unmetal_family(normalization
   HEADERS normalization_node.hpp
   SOURCES normalization_channels.cpp normalization_node.cpp normalization_problem.cpp normalization_reference.cpp
           normalization_window_plan.cpp normalization_window_rows.cpp
-  CUDA normalization_channels_cuda.cu normalization_cuda.cu normalization_sliding_cuda.cu
+  CUDA normalization_channels_cuda.cu normalization_cuda.cu normalization_pixels_cuda.cu
+       normalization_sliding_cuda.cu
   CONFORM normalization_reference_call.cpp
   TESTS normalization_test.cpp)
 unmetal_family(arithmetic
