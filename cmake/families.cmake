@@ -21,7 +21,8 @@ unmetal_family(convolution
           fully_connected.cpp kernel_with_weights.cpp
           sub_pixel_convolution.cpp
   CUDA convolution_cuda.cpp convolution_cudnn_cuda.cpp convolution_cudnn_graph_cuda.cpp
-       convolution_tiled_cuda.cu convolution_matmul_cuda.cpp convolution_direct_cuda.cu
+       convolution_tensor_cores_cuda.cu convolution_tiled_cuda.cu convolution_matmul_cuda.cpp
+       convolution_direct_cuda.cu
        convolution_staging_cuda.cu convolution_timing_cuda.cpp
   CONFORM convolution_reference_call.cpp sub_pixel_convolution_conform.cpp
   TESTS convolution_candidates_test.cpp convolution_choice_test.cpp convolution_depthwise_test.cpp convolution_parts_test.cpp convolution_gradient_test.cpp
