@@ -48,9 +48,9 @@ struct Division {
     threads = ((pixels + beside) * channels + 31) / 32 * 32;
     // Enough blocks for a large GPU come first; each chunk begins with rows that the one before it has, too.
     constexpr std::int64_t wanted = 2048;
-    const std::int64_t least16 = std::max<std::int64_t>(16, 4 * windowHeight);
+    const std::int64_t leastRows = std::max<std::int64_t>(16, 4 * windowHeight);
     const std::int64_t wantedRows = shape.height * std::max<std::int64_t>(1, pairs * slices * tiles) / wanted;
-    chunks = (shape.height + std::max(least16, wantedRows) - 1) / std::max(least16, wantedRows);
+    chunks = (shape.height + std::max(leastRows, wantedRows) - 1) / std::max(leastRows, wantedRows);
     rows = (shape.height + chunks - 1) / chunks;
     chunks = (shape.height + rows - 1) / rows;
   }
