@@ -21,7 +21,8 @@ unmetal_family(convolution
           fully_connected.cpp kernel_with_weights.cpp
           sub_pixel_convolution.cpp
   CUDA convolution_cuda.cpp convolution_cudnn_cuda.cpp convolution_cudnn_graph_cuda.cpp
-       convolution_tiled_cuda.cu convolution_matmul_cuda.cpp convolution_direct_cuda.cu
+       convolution_tensor_cores_cuda.cu convolution_tiled_cuda.cu convolution_matmul_cuda.cpp
+       convolution_direct_cuda.cu
        convolution_staging_cuda.cu convolution_timing_cuda.cpp
   CONFORM convolution_reference_call.cpp sub_pixel_convolution_conform.cpp
   TESTS convolution_candidates_test.cpp convolution_choice_test.cpp convolution_depthwise_test.cpp convolution_parts_test.cpp convolution_gradient_test.cpp
@@ -46,7 +47,8 @@ unmetal_family(normalization
   HEADERS normalization_node.hpp
   SOURCES normalization_channels.cpp normalization_node.cpp normalization_problem.cpp normalization_reference.cpp
           normalization_window_plan.cpp normalization_window_rows.cpp
-  CUDA normalization_channels_cuda.cu normalization_cuda.cu normalization_sliding_cuda.cu
+  CUDA normalization_channels_cuda.cu normalization_cuda.cu normalization_pixels_cuda.cu
+       normalization_sliding_cuda.cu
   CONFORM normalization_reference_call.cpp
   TESTS normalization_test.cpp)
 unmetal_family(arithmetic

@@ -30,10 +30,14 @@ Zeros expectedZeros(const ConvolutionProblem& problem) {
   return hasFew ? Zeros::Expected : Zeros::Suspicious;
 }
 
-/// Whether an implementation computes something else where inputs may be rounded: the libraries of a GPU do.
+constexpr std::string_view kTensorCores = "tensor cores";
+
+/// Whether an implementation computes something else where inputs may be rounded: the libraries of a GPU do, and tensor cores
+/// take nothing else.
 bool heedsPermissionToRound(const ConvolutionImplementation& implementation, const mtl::Device& device) {
   return device.kind() == mtl::DeviceKind::CUDA &&
-         (implementation.name == "cudnn" || implementation.name == "matmul");
+         (implementation.name == "cudnn" || implementation.name == "matmul" ||
+          implementation.name == kTensorCores);
 }
 
 /// Whether the result is exact where inputs may be rounded. cuDNN's weight gradients of two float16 images are float16
@@ -280,7 +284,8 @@ LayerKind kindOf(const ConvolutionCase& one) {
 }
 
 /// The shared table but for the cases that compare nothing or take long, and some with many results.
-std::vector<ConvolutionCase> planCases(LayerKind kind) {
+/// @param hasManyRows also one that takes long
+std::vector<ConvolutionCase> planCases(LayerKind kind, bool hasManyRows) {
   std::vector<ConvolutionCase> cases = {
       {.name = "FullyConnectedManyImages",
        .images = 64,
@@ -301,6 +306,14 @@ std::vector<ConvolutionCase> planCases(LayerKind kind) {
        .inputs = 16,
        .outputs = 16},
   };
+  // More rows of a gradient than what the blocks of a GPU take at once.
+  if (hasManyRows)
+    cases.push_back({.name = "ManyRows",
+                     .images = 18,
+                     .y = sameWindow(14, 5),
+                     .x = sameWindow(14, 3),
+                     .inputs = 32,
+                     .outputs = 64});
   for (const ConvolutionCase& one : convolutionCases())
     if (one.name != "NoImages") cases.push_back(one);
   std::erase_if(cases, [&](const ConvolutionCase& one) { return kindOf(one) != kind; });
@@ -378,7 +391,7 @@ void conformDirection(Conform& conform, LayerKind kind, const ConvolutionImpleme
   if (tier == Tier::Exact && heedsPermissionToRound(implementation, *conform.device()))
     permissions.push_back(true);
   std::vector<ConformCase> cases;
-  for (const ConvolutionCase& one : planCases(kind))
+  for (const ConvolutionCase& one : planCases(kind, implementation.name == kTensorCores))
     for (const ConvolutionOperation operation :
          {ConvolutionOperation::Forward, ConvolutionOperation::DataGradient,
           ConvolutionOperation::WeightsGradient}) {

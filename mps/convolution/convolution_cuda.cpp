@@ -7,9 +7,10 @@
 namespace mps::detail {
 
 std::span<const Implementation<ConvolutionProblem>> convolutionImplementationsCuda() {
-  static constexpr std::array<Implementation<ConvolutionProblem>, 4> implementations = {{
+  static constexpr std::array<Implementation<ConvolutionProblem>, 5> implementations = {{
       {"matmul", prepareConvolutionMatmulCuda},
       {"direct tiled", prepareConvolutionTiledCuda},
+      {"tensor cores", prepareConvolutionTensorCoresCuda},
       {"cudnn", prepareConvolutionCudnn},
       {"direct", prepareConvolutionDirectCuda},
   }};

@@ -3,13 +3,16 @@
 #include "mps/convolution/convolution_problem.hpp"
 
 /// The entries of convolutionImplementationsCuda(), in order of preference. Addresses are known when a plan runs: at those
-/// that are no multiples of 16, "matmul" and "cudnn" run the kernels of "direct".
+/// that are no multiples of 16, "matmul", "tensor cores" and "cudnn" run the kernels of "direct".
 namespace mps::detail {
 
 /// cuBLASLt's matrix product, for fully connected layers and windows of one pixel; weights stay as they are.
 Preparation prepareConvolutionMatmulCuda(const ConvolutionProblem& problem);
 /// Our own kernels for first layers, whose time is that of their results' memory: forward and weights gradient.
 Preparation prepareConvolutionTiledCuda(const ConvolutionProblem& problem);
+/// Our own kernel for weights gradients between 32 and 64 channels of kernels 3 or 5 pixels wide, whose inputs may be
+/// rounded to TF32, as those of mnist-cnn are.
+Preparation prepareConvolutionTensorCoresCuda(const ConvolutionProblem& problem);
 /// cuDNN's convolution, through its graph API.
 Preparation prepareConvolutionCudnn(const ConvolutionProblem& problem);
 /// Our own kernels, a thread for each element of a result; refuses nothing.

@@ -207,6 +207,8 @@ inline std::vector<NormalizationGeometry> channelWindowGeometries() {
       {.name = "Strided", .images = 3, .y = {3}, .x = {4}, .channels = 5, .kernelSize = 3, .memory = Strided},
       {.name = "StridedWide", .images = 2, .y = {3}, .x = {3}, .channels = 40, .kernelSize = 4, .memory = Strided},
       {.name = "RepeatedImage", .images = 3, .y = {3}, .x = {4}, .channels = 16, .kernelSize = 5, .memory = RepeatedImage},
+      {.name = "TwoChannels", .images = 2, .y = {3}, .x = {17}, .channels = 2, .kernelSize = 2},
+      {.name = "FourChannelsStrided", .images = 2, .y = {5}, .x = {7}, .channels = 4, .kernelSize = 4, .memory = Strided},
   };
   // clang-format on
 }

@@ -240,6 +240,7 @@ class ElementPlan final : public Plan {
 
 constexpr Implementation<NormalizationProblem> kImplementations[] = {
     {"channels in shared memory", prepareNormalizationChannelsCuda},
+    {"thread per pixel", prepareNormalizationPixelsCuda},
     {"sliding window", prepareNormalizationSlidingCuda},
     {"thread per element", prepareNormalizationElementsCuda}};
 

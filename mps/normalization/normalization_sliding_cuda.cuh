@@ -7,84 +7,72 @@
 #include "mps/normalization/normalization_powers_cuda.cuh"
 #include "mps/normalization/normalization_problem.hpp"
 
-/// Windows of pixels that slide down: a thread stays with one or four channels of a column and goes down some rows. It
-/// keeps what each row adds to the window until the last window that has the row.
+/// Windows of pixels that slide down. A block has a tile of columns and some channels of two images, a thread one element of
+/// each row. Rows lie in shared memory, where a thread finds its neighbours' values; what the latest rows of a window add up
+/// to stays in registers. A gradient's windows are summed up in the same way, so that nothing but results is written.
 namespace mps::detail::cuda::sliding_window {
 
-inline constexpr unsigned kThreads = 128;
-/// Sides that windows have at most: a thread holds the values of a row, and what it knows of that many rows.
+inline constexpr int kThreads = 384;  ///< of a block at most
+inline constexpr int kBlocksOfMultiprocessor = 2;
 inline constexpr int kWidestWindow = 7;
+/// Their addresses and edges are the same, so that each costs half.
+inline constexpr int kImages = 2;
 
-/// How a thread reads and writes tensors of type T: `count` channels at once, 4 or 1.
-template <class T, int count>
-struct Channels {
-  static constexpr int lanes = count;
-  using Type = T;
-  struct alignas(count * sizeof(float)) Values {
-    float values[count];
-  };
-  struct alignas(count * sizeof(T)) Stored {
-    T values[count];
-  };
+/// Positions of an axis are counted so that window p sees source pixels p to p + size - 1, and the gradient of pixel p is
+/// the sum over windows p to p + size - 1. Position 0 is the first one that a result needs.
+struct Axis {
+  std::int32_t size = 1;     ///< of a window
+  std::int32_t results = 1;  ///< pixels that are written
+  std::int32_t windows = 1;
+  std::int32_t sources = 1;
+  std::int32_t firstWindow = 0;  ///< at position 0
+  std::int32_t firstSource = 0;
 
-  __device__ static Values loadAt(const T* from) {
-    const auto stored = *reinterpret_cast<const Stored*>(from);
-    Values result;
-#pragma unroll
-    for (int i = 0; i < count; ++i) result.values[i] = cuda::load(&stored.values[i]);
-    return result;
+  Axis() = default;
+  /// @param origin source coordinate of pixel 0 of a gradient's destination
+  Axis(const WindowAxis& axis, std::int64_t resultCount, bool isGradient, std::int64_t origin)
+      : size(static_cast<std::int32_t>(axis.kernelSize)),
+        results(static_cast<std::int32_t>(resultCount)),
+        windows(static_cast<std::int32_t>(axis.destinationSize)),
+        sources(static_cast<std::int32_t>(axis.sourceSize)),
+        firstWindow(isGradient ? static_cast<std::int32_t>(origin - axis.firstTap(0)) - size + 1 : 0),
+        firstSource(static_cast<std::int32_t>(axis.firstTap(0)) + firstWindow) {}
+
+  [[nodiscard]] __device__ bool isWindow(std::int32_t position) const {
+    const std::int32_t window = position + firstWindow;
+    return window >= 0 && window < windows;
   }
-  __device__ static Values load(const SourceView& view, const ElementPlace& place) {
-    return loadAt(reinterpret_cast<const T*>(view.memory) + view.offset(place));
+  /// The source pixel at a position, or which stands for it; -1: what is there counts as 0.
+  [[nodiscard]] __device__ std::int32_t sourceAt(std::int32_t position, bool clamps) const {
+    const std::int32_t at = position + firstSource;
+    if (at >= 0 && at < sources) return at;
+    if (!clamps) return -1;
+    return at < 0 ? 0 : sources - 1;
   }
-  __device__ static void store(Values values, const ResultView& view, const ElementPlace& place,
-                               bool accumulate = false) {
-    auto* const to = reinterpret_cast<Stored*>(reinterpret_cast<T*>(view.memory) + view.offset(place));
-    Stored stored;
-    if (accumulate) stored = *to;
-#pragma unroll
-    for (int i = 0; i < count; ++i)
-      cuda::store(accumulate ? cuda::load(&stored.values[i]) + values.values[i] : values.values[i],
-                  &stored.values[i]);
-    *to = stored;
-  }
-};
-
-/// What the gradients of all windows have, in scratch memory: dense tensors of their size, one after the other.
-struct TermPlanes {
-  std::int64_t height = 0;
-  std::int64_t width = 0;
-  std::int64_t channels = 0;
-  std::int64_t size = 0;
-  float* memory = nullptr;
-
-  [[nodiscard]] __device__ float* at(int plane, const ElementPlace& place) const {
-    return memory + plane * size + ((place.image * height + place.y) * width + place.x) * channels +
-           place.channel;
+  /// Whether any window sees the source pixel whose gradient is that of a position.
+  [[nodiscard]] __device__ bool isSeen(std::int32_t position) const {
+    const std::int32_t window = position + firstWindow;
+    return sourceAt(position + size - 1, false) >= 0 && window + size > 0 && window < windows;
   }
 };
 
 struct Arguments {
-  Divider columns;  ///< groups of channels in a row of what is written
-  Divider groups;   ///< of channels of a pixel
-  Divider chunks;   ///< of the rows of an image
-  std::uint32_t items = 0;
-  std::int32_t rowsPerChunk = 0;
-  std::int32_t height = 0;
-  /// Windows: their size, where those of pixel 0 begin, and the size of what they see.
-  std::int32_t kernelWidth = 1, kernelHeight = 1;
-  std::int32_t firstX = 0, firstY = 0;
-  std::int32_t seenWidth = 1, seenHeight = 1;
+  Axis x;
+  Axis y;
+  Divider tiles;   ///< of the columns
+  Divider slices;  ///< of the channels
+  Divider chunks;  ///< of the rows
+  Divider channelsOfSlice;
+  std::int32_t pixelsOfTile = 1;  ///< that are written
+  std::int32_t rowsOfChunk = 1;
+  std::int32_t rowLength = 0;  ///< of shared memory
+  std::int32_t images = 1;
+  std::int32_t channels = 1;
   bool clamps = false;
   bool accumulate = false;
-  /// Of windows: from the first pixel to the one in the middle. Of a gradient: what destination pixel 0 stands for, and
-  /// the size of the source.
-  std::int32_t centerX = 0, centerY = 0;
-  std::int32_t sourceWidth = 1, sourceHeight = 1;
   SourceView source;
   SourceView gradient;
   ResultView destination;
-  TermPlanes terms;
   float ofWindow = 1;  ///< 1 / taps
   float ofRow = 1;     ///< 1 / width of a window
   float delta = 0, ofSquares = 0, p0 = 0, pm = 0, ps = 1;
@@ -92,281 +80,290 @@ struct Arguments {
   float ofMean = 0;  ///< p0 / taps
   PowerRule rule{1.0F};
   bool isNormal = false;  ///< T is no smaller than delta, which is a normal number
-
-  /// @param shape of what is written, not empty
-  void setGrid(const TensorShape& shape, std::int64_t lanes) {
-    constexpr std::int64_t threads = std::int64_t{1} << 19;
-    const std::int64_t groupsOfPixel = shape.channels / lanes;
-    const std::int64_t groupsOfRow = shape.width * groupsOfPixel;
-    const std::int64_t all = shape.images * groupsOfRow;
-    // Enough threads for a large GPU come first; each chunk begins with rows that the one before it has, too.
-    const std::int64_t rows = std::clamp<std::int64_t>(shape.height * all / threads, 8, 64);
-    const std::int64_t most = std::max<std::int64_t>(1, 0x7FFFFFFF / all);
-    const std::int64_t count = std::min(most, (shape.height + rows - 1) / rows);
-    rowsPerChunk = static_cast<std::int32_t>((shape.height + count - 1) / count);
-    chunks = Divider((shape.height + rowsPerChunk - 1) / rowsPerChunk);
-    columns = Divider(groupsOfRow);
-    groups = Divider(groupsOfPixel);
-    items = static_cast<std::uint32_t>(all * chunks.divisor());
-    height = static_cast<std::int32_t>(shape.height);
-  }
-  static bool fits(const TensorShape& shape) {
-    return shape.images * shape.width * shape.channels <= 0x7FFFFFFF;
-  }
 };
 
-/// The work of this thread: a group of channels of a column, and rows [begin, end) of an image.
-struct Column {
-  bool isAny;
-  ElementPlace place;  ///< in row 0
-  std::int32_t begin;
-  std::int32_t end;
-
-  __device__ Column(const Arguments& a, int lanes) {
-    const std::uint32_t item = blockIdx.x * blockDim.x + threadIdx.x;
-    isAny = item < a.items;
-    const std::uint32_t chunk = a.columns.divide(item);
-    const std::uint32_t group = item - chunk * a.columns.divisor();
-    const std::uint32_t image = a.chunks.divide(chunk);
-    const std::uint32_t x = a.groups.divide(group);
-    place = {static_cast<std::int32_t>(image), 0, static_cast<std::int32_t>(x),
-             static_cast<std::int32_t>(group - x * a.groups.divisor()) * lanes};
-    begin = static_cast<std::int32_t>(chunk - image * a.chunks.divisor()) * a.rowsPerChunk;
-    end = min(begin + a.rowsPerChunk, a.height);
-  }
-  /// Calls finish(place) from row to row, each after the last call of row(y) that belongs to its window.
-  template <class Row, class Finish>
-  __device__ void goDown(const Arguments& a, Row row, Finish finish) const {
-    ElementPlace at = place;
-    for (std::int32_t seen = begin; seen < end + a.kernelHeight - 1; ++seen) {
-      row(seen + a.firstY);
-      at.y = seen - (a.kernelHeight - 1);
-      if (at.y >= begin) finish(at);
-    }
-  }
+template <class T>
+struct alignas(kImages * sizeof(T)) Pair {
+  T of[kImages];
 };
+using Values = Pair<float>;
 
-/// The position of an axis that is read for `at`; -1: what is there counts as 0.
-__device__ inline std::int32_t insideOf(std::int32_t at, std::int32_t size, bool clamps) {
-  if (at >= 0 && at < size) return at;
-  if (!clamps) return -1;
-  return at < 0 ? 0 : size - 1;
+template <class T>
+__device__ Values valuesOf(const Pair<T>& stored) {
+  Values result;
+#pragma unroll
+  for (int n = 0; n < kImages; ++n) result.of[n] = cuda::load(&stored.of[n]);
+  return result;
 }
 
-/// Where in a row the pixels of the windows of a column lie; -1: nothing is read. @tparam most pixels
-template <int most>
-struct ColumnOffsets {
-  std::int32_t offsets[most];
-
-  /// @param pixel from pixel to pixel
-  __device__ ColumnOffsets(const Arguments& a, const Column& column, std::int32_t pixel) {
-#pragma unroll
-    for (int k = 0; k < most; ++k) {
-      const std::int32_t x = insideOf(column.place.x + a.firstX + k, a.seenWidth, a.clamps);
-      offsets[k] = k < a.kernelWidth && x >= 0 ? x * pixel : -1;
-    }
-  }
+/// Some numbers of a window of each image.
+template <int count>
+struct alignas(count * sizeof(Values)) Terms {
+  Values of[count];
 };
 
-/// What the rows of a window gave, the latest one last. @tparam most rows
-template <class Values, int most>
+/// What the latest rows add up to. @tparam most rows
+template <int count, int most>
 struct RowSums {
-  Values values[most];
+  Terms<count> latest[most - 1]{};  ///< of the latest 1, 2, ... rows
 
-  __device__ void push(const Values& latest) {
+  /// The sum of the latest `rows` rows, of which this one is the last.
+  __device__ Terms<count> push(const Terms<count>& row, std::int32_t rows) {
+    Terms<count> result = row;
 #pragma unroll
-    for (int k = 0; k < most - 1; ++k) values[k] = values[k + 1];
-    values[most - 1] = latest;
-  }
-  template <class Visit>
-  __device__ void forEach(std::int32_t count, Visit visit) const {
+    for (int k = most - 1; k > 0; --k) {
+      Terms<count> sum = latest[k - 1];
 #pragma unroll
-    for (int k = 0; k < most; ++k)
-      if (k >= most - count) visit(values[k]);
-  }
-  [[nodiscard]] __device__ Values sum(std::int32_t count) const {
-    Values result{};
-    forEach(count, [&](const Values& row) {
+      for (int i = 0; i < count; ++i)
 #pragma unroll
-      for (int i = 0; i < static_cast<int>(sizeof(Values) / sizeof(float)); ++i)
-        result.values[i] += row.values[i];
-    });
+        for (int n = 0; n < kImages; ++n) sum.of[i].of[n] += row.of[i].of[n];
+      if (k + 1 == rows) result = sum;
+      if (k < most - 1) latest[k] = sum;
+    }
+    latest[0] = row;
     return result;
   }
 };
 
-/// Results of windows, or the terms of their gradients. Of local contrast a row gives the sum of its values and of their
-/// squared distances from their mean: sums of what is never negative lose nothing.
-/// @tparam most of a window's sides
-template <class Access, bool isContrast, bool isGradient, int most>
-__global__ void __launch_bounds__(kThreads) normalizeWindows(Arguments a) {
-  using Values = typename Access::Values;
-  constexpr int lanes = Access::lanes;
-  using T = typename Access::Type;
-  const Column column(a, lanes);
-  if (!column.isAny) return;
-  RowSums<Values, most> firsts{};
-  RowSums<Values, most> seconds{};
-  const ColumnOffsets<most> offsets(a, column, a.source.pixel);
-  const T* const image = reinterpret_cast<const T*>(a.source.memory) + column.place.image * a.source.image +
-                         column.place.channel;
-  const auto row = [&](std::int32_t y) {
-    Values first{};
-    Values second{};
-    const std::int32_t inside = insideOf(y, a.seenHeight, a.clamps);
-    if (inside >= 0) {
-      const T* const from = image + inside * a.source.row;
-      Values held[most];
+/// The same of a sum and of the squared distances from the mean, which are merged row by row: sums of what is never
+/// negative lose nothing.
+template <int most>
+struct RowMoments {
+  Terms<2> latest[most - 1]{};
+
+  /// @param ofRow 1 / values of a row
+  __device__ Terms<2> push(const Terms<2>& row, std::int32_t rows, float ofRow) {
+    Terms<2> result = row;
+#pragma unroll
+    for (int k = most - 1; k > 0; --k) {
+      Terms<2> sum = latest[k - 1];
+      const float share = static_cast<float>(k) / static_cast<float>(k + 1) * ofRow;
+#pragma unroll
+      for (int n = 0; n < kImages; ++n) {
+        const float distance = fmaf(-1.0F / static_cast<float>(k), sum.of[0].of[n], row.of[0].of[n]);
+        sum.of[0].of[n] += row.of[0].of[n];
+        sum.of[1].of[n] = fmaf(distance * distance, share, sum.of[1].of[n] + row.of[1].of[n]);
+      }
+      if (k + 1 == rows) result = sum;
+      if (k < most - 1) latest[k] = sum;
+    }
+    latest[0] = row;
+    return result;
+  }
+};
+
+/// The sums of a row's values from `row` on, at distances of `step`: of the squares; or of the values, and of their squared
+/// distances from their mean.
+template <bool isContrast, int most>
+__device__ Terms<isContrast ? 2 : 1> sumsOfRow(const Values* row, std::int32_t step, std::int32_t count,
+                                               float ofRow) {
+  Values held[most];
+#pragma unroll
+  for (int k = 0; k < most; ++k) held[k] = k < count ? row[k * step] : Values{};
+  Terms<isContrast ? 2 : 1> sums{};
+#pragma unroll
+  for (int n = 0; n < kImages; ++n) {
+    float& first = sums.of[0].of[n];
+#pragma unroll
+    for (int k = 0; k < most; ++k)
+      first = isContrast ? first + held[k].of[n] : fmaf(held[k].of[n], held[k].of[n], first);
+    if constexpr (isContrast) {
+      const float mean = first * ofRow;
 #pragma unroll
       for (int k = 0; k < most; ++k) {
-        held[k] = {};
-        if (offsets.offsets[k] >= 0) held[k] = Access::loadAt(from + offsets.offsets[k]);
-      }
-#pragma unroll
-      for (int k = 0; k < most; ++k) {
-        if (k >= a.kernelWidth) continue;
-#pragma unroll
-        for (int i = 0; i < lanes; ++i)
-          first.values[i] = isContrast ? first.values[i] + held[k].values[i]
-                                       : fmaf(held[k].values[i], held[k].values[i], first.values[i]);
-      }
-      if (isContrast) {
-#pragma unroll
-        for (int k = 0; k < most; ++k) {
-          if (k >= a.kernelWidth) continue;
-#pragma unroll
-          for (int i = 0; i < lanes; ++i) {
-            const float distance = held[k].values[i] - first.values[i] * a.ofRow;
-            second.values[i] = fmaf(distance, distance, second.values[i]);
-          }
-        }
+        const float distance = held[k].of[n] - mean;
+        if (k < count) sums.of[1].of[n] = fmaf(distance, distance, sums.of[1].of[n]);
       }
     }
-    firsts.push(first);
-    if (isContrast) seconds.push(second);
-  };
-  const auto finish = [&](const ElementPlace& place) {
-    const Values sums = firsts.sum(a.kernelHeight);
-    float means[lanes];
-    float squares[lanes];
-#pragma unroll
-    for (int i = 0; i < lanes; ++i) {
-      means[i] = isContrast ? sums.values[i] * a.ofWindow : 0;
-      squares[i] = sums.values[i];
-    }
-    if (isContrast) {
-      const Values distances = seconds.sum(a.kernelHeight);
-      const auto width = static_cast<float>(a.kernelWidth);
-      float between[lanes]{};
-      firsts.forEach(a.kernelHeight, [&](const Values& ofRow) {
-#pragma unroll
-        for (int i = 0; i < lanes; ++i) {
-          const float distance = ofRow.values[i] * a.ofRow - means[i];
-          between[i] = fmaf(distance, distance, between[i]);
-        }
-      });
-#pragma unroll
-      for (int i = 0; i < lanes; ++i) squares[i] = fmaf(width, between[i], distances.values[i]);
-    }
-    Values center{};
-    const std::int32_t centerY = insideOf(place.y + a.centerY, a.seenHeight, a.clamps);
-    const std::int32_t centerX = insideOf(place.x + a.centerX, a.seenWidth, a.clamps);
-    if (centerY >= 0 && centerX >= 0)
-      center = Access::load(a.source, {place.image, centerY, centerX, place.channel});
-    float t[lanes];
-    float powers[lanes];
-#pragma unroll
-    for (int i = 0; i < lanes; ++i) {
-      t[i] = fmaf(a.ofSquares, squares[i], a.delta);
-      if (isContrast) center.values[i] -= a.p0 * means[i];
-    }
-    Values result;
-    if (!isGradient) {
-      negativePowers(a.rule, t, powers, a.isNormal);
-#pragma unroll
-      for (int i = 0; i < lanes; ++i) {
-        const float value = center.values[i] * powers[i];
-        result.values[i] = isContrast ? fmaf(a.ps, value, a.pm) : value;
-      }
-      return Access::store(result, a.destination, place);
-    }
-    const Values dy = Access::load(a.gradient, place);
-    float next[lanes];
-    bothNegativePowers(a.rule, t, powers, next, a.isNormal);
-    Values sum;
-    Values rest;
-#pragma unroll
-    for (int i = 0; i < lanes; ++i) {
-      result.values[i] = dy.values[i] * powers[i];
-      sum.values[i] = dy.values[i] * center.values[i] * next[i];
-      rest.values[i] = a.ofSum * (sum.values[i] * means[i]) - a.ofMean * result.values[i];
-    }
-    *reinterpret_cast<Values*>(a.terms.at(0, place)) = result;
-    *reinterpret_cast<Values*>(a.terms.at(1, place)) = sum;
-    if (isContrast) *reinterpret_cast<Values*>(a.terms.at(2, place)) = rest;
-  };
-  column.goDown(a, row, finish);
+  }
+  return sums;
 }
 
-/// dX = what the window of which it is the center gives - ofSum X (the sum over the windows that see it) + the sum of the
-/// rest of these, times ps.
-template <class Access, bool isContrast, int most>
-__global__ void __launch_bounds__(kThreads) gatherGradient(Arguments a) {
-  using Values = typename Access::Values;
-  constexpr int lanes = Access::lanes;
-  const Column column(a, lanes);
-  if (!column.isAny) return;
-  RowSums<Values, most> sums{};
-  RowSums<Values, most> rests{};
-  const ColumnOffsets<most> offsets(a, column, static_cast<std::int32_t>(a.terms.channels));
-  const auto sumOf = [&](int plane, std::int32_t y) {
-    Values sum{};
-    if (y < 0 || y >= a.seenHeight) return sum;
-    const float* const from = a.terms.at(plane, {column.place.image, y, 0, column.place.channel});
-    Values held[most];
+/// What a thread of a block works on.
+struct Place {
+  std::int32_t x;  ///< position of its column
+  std::int32_t y;  ///< that of the block's first row
+  std::int32_t rows;
+  std::int32_t image;
+  std::int32_t channel;
+  bool isResult;  ///< of this column
+
+  __device__ explicit Place(const Arguments& a) {
+    const std::uint32_t slice = a.tiles.divide(blockIdx.x);
+    const auto tile = static_cast<std::int32_t>(blockIdx.x - slice * a.tiles.divisor());
+    const std::uint32_t chunk = a.slices.divide(slice);
+    const std::uint32_t pair = a.chunks.divide(chunk);
+    const std::uint32_t pixel = a.channelsOfSlice.divide(threadIdx.x);
+    x = tile * a.pixelsOfTile + static_cast<std::int32_t>(pixel);
+    y = static_cast<std::int32_t>(chunk - pair * a.chunks.divisor()) * a.rowsOfChunk;
+    rows = min(a.rowsOfChunk, a.y.results - y);
+    image = static_cast<std::int32_t>(pair) * kImages;
+    channel = static_cast<std::int32_t>((slice - chunk * a.slices.divisor()) * a.channelsOfSlice.divisor() +
+                                        threadIdx.x - pixel * a.channelsOfSlice.divisor());
+    isResult = static_cast<std::int32_t>(pixel) < a.pixelsOfTile && x < a.x.results && channel < a.channels;
+  }
+};
+
+/// A column of a tensor in two images; of an odd last one, twice.
+template <class T>
+struct ColumnOf {
+  T* memory;
+  std::int64_t row;
+  std::int64_t image;
+  bool isAny;
+
+  template <class Byte>
+  __device__ ColumnOf(const Arguments& a, const Place& place, const TensorView<Byte>& view, std::int32_t x,
+                      bool isInside)
+      : memory(reinterpret_cast<T*>(view.memory) +
+               view.offset({place.image, 0, isInside ? x : 0, isInside ? place.channel : 0})),
+        row(view.row),
+        image(place.image + 1 < a.images ? view.image : 0),
+        isAny(isInside) {}
+
+  /// @param y -1: nothing is there
+  __device__ auto load(std::int32_t y) const {
+    Pair<std::remove_const_t<T>> result{};
+    if (isAny && y >= 0) {
 #pragma unroll
-    for (int k = 0; k < most; ++k) {
-      held[k] = {};
-      if (offsets.offsets[k] >= 0) held[k] = *reinterpret_cast<const Values*>(from + offsets.offsets[k]);
+      for (int n = 0; n < kImages; ++n) result.of[n] = memory[y * row + n * image];
     }
+    return result;
+  }
+  __device__ void store(const Values& values, std::int32_t y, bool accumulate) const {
+    if (!isAny) return;
 #pragma unroll
-    for (int k = 0; k < most; ++k) {
-#pragma unroll
-      for (int i = 0; i < lanes; ++i) sum.values[i] += held[k].values[i];
+    for (int n = 0; n < kImages; ++n) {
+      T* const to = memory + y * row + n * image;
+      if (n == 0 || image != 0) cuda::store(accumulate ? cuda::load(to) + values.of[n] : values.of[n], to);
     }
-    return sum;
+  }
+};
+
+/// Bytes of shared memory for each element of a row.
+template <bool isContrast, bool isGradient, int most>
+inline constexpr std::size_t kSharedBytes = most * sizeof(Values) +
+                                            (isGradient ? sizeof(Terms < isContrast ? 2 : 1 >) +
+                                                              (most / 2 + 1) * sizeof(Values)
+                                                        : 0);
+
+/// Results of windows; or dX = what the window of which it is the center gives - ofSum X (the sum over the windows that see
+/// it) + the sum of the rest of these, times ps. @tparam most of a window's sides; 5: both sides are 5
+template <class T, bool isContrast, bool isGradient, int most>
+__global__ void __launch_bounds__(kThreads, kBlocksOfMultiprocessor) normalizeColumns(Arguments a) {
+  constexpr int count = isContrast ? 2 : 1;
+  extern __shared__ float4 shared[];
+  auto* const termsOfRow = reinterpret_cast<Terms<count>*>(shared);
+  auto* const sourceRows = reinterpret_cast<Values*>(termsOfRow + (isGradient ? a.rowLength : 0));
+  auto* const centerRows = sourceRows + most * a.rowLength;  // most / 2 + 1
+  const std::int32_t width = most == 5 ? 5 : a.x.size;
+  const std::int32_t height = most == 5 ? 5 : a.y.size;
+  const auto step = static_cast<std::int32_t>(a.channelsOfSlice.divisor());
+  const Place place(a);
+  const std::int32_t sourceX = a.x.sourceAt(place.x, a.clamps);
+  const bool isChannel = place.channel < a.channels;
+  const ColumnOf<const T> source(a, place, a.source, sourceX, sourceX >= 0 && isChannel);
+  const bool isWindow = a.x.isWindow(place.x) && isChannel;
+  const ColumnOf<const T> gradient(a, place, a.gradient, place.x + a.x.firstWindow, isGradient && isWindow);
+  const ColumnOf<T> destination(a, place, a.destination, place.x, place.isResult);
+  const bool isSeen = isGradient && a.x.isSeen(place.x);
+  const std::int32_t own = static_cast<std::int32_t>(threadIdx.x);
+
+  const auto sourceOf = [&](std::int32_t row) { return source.load(a.y.sourceAt(place.y + row, a.clamps)); };
+  const auto gradientOf = [&](std::int32_t row) {
+    const std::int32_t position = place.y + row;
+    return gradient.load(a.y.isWindow(position) ? position + a.y.firstWindow : -1);
   };
-  const auto row = [&](std::int32_t y) {
-    sums.push(sumOf(1, y));
-    if (isContrast) rests.push(sumOf(2, y));
-  };
-  const auto finish = [&](const ElementPlace& place) {
-    Values result{};
-    const ElementPlace from{place.image, place.y + a.centerY, place.x + a.centerX, place.channel};
-    const std::int32_t y = place.y + a.firstY;
-    const std::int32_t x = place.x + a.firstX;
-    // What no window sees has no gradient, whatever the source holds there.
-    if (from.y >= 0 && from.y < a.sourceHeight && from.x >= 0 && from.x < a.sourceWidth &&
-        y + a.kernelHeight > 0 && y < a.seenHeight && x + a.kernelWidth > 0 && x < a.seenWidth) {
-      const Values value = Access::load(a.source, from);
-      const Values sum = sums.sum(a.kernelHeight);
-      // The window whose center it is lies as far from the first one that sees it as a window's last pixel from its center.
-      const ElementPlace window{place.image, y + (a.kernelHeight - 1) / 2, x + (a.kernelWidth - 1) / 2,
-                                place.channel};
-      if (window.y >= 0 && window.y < a.seenHeight && window.x >= 0 && window.x < a.seenWidth)
-        result = *reinterpret_cast<const Values*>(a.terms.at(0, window));
+  RowSums<1, most> squares;
+  RowMoments<most> moments;
+  RowSums<count, most> sumsOfTerms;
+  const std::int32_t end = place.rows + (height - 1) * (isGradient ? 2 : 1);
+  auto nextSource = sourceOf(0);
+  auto nextGradient = gradientOf(1 - height);
+  for (std::int32_t row = 0; row < end; ++row) {
+    const auto sourceRow = [&](std::int32_t which) { return sourceRows + which % most * a.rowLength + own; };
+    *sourceRow(row) = valuesOf(nextSource);
+    const Values dy = valuesOf(nextGradient);
+    __syncthreads();
+    if (row + 1 < end) {
+      nextSource = sourceOf(row + 1);
+      if (isGradient) nextGradient = gradientOf(row + 2 - height);
+    }
+    const auto sums = sumsOfRow<isContrast, most>(sourceRow(row), step, width, a.ofRow);
+    Terms<count> window;
+    if constexpr (isContrast)
+      window = moments.push(sums, height, a.ofRow);
+    else
+      window = squares.push(sums, height);
+    const std::int32_t windowRow = row - (height - 1);
+    if (windowRow < 0) continue;
+
+    Values numerators = sourceRow(row - (height - 1) / 2)[width / 2 * step];
+    float t[kImages];
+    float means[kImages];
+    float powers[kImages];
 #pragma unroll
-      for (int i = 0; i < lanes; ++i)
-        result.values[i] = fmaf(-a.ofSum * value.values[i], sum.values[i], result.values[i]);
-      if (isContrast) {
-        const Values rest = rests.sum(a.kernelHeight);
+    for (int n = 0; n < kImages; ++n) {
+      t[n] = fmaf(a.ofSquares, window.of[count - 1].of[n], a.delta);
+      means[n] = isContrast ? window.of[0].of[n] * a.ofWindow : 0;
+      if (isContrast) numerators.of[n] -= a.p0 * means[n];
+    }
+    if constexpr (!isGradient) {
+      negativePowers(a.rule, t, powers, a.isNormal);
+      Values result;
 #pragma unroll
-        for (int i = 0; i < lanes; ++i) result.values[i] = a.ps * (result.values[i] + rest.values[i]);
+      for (int n = 0; n < kImages; ++n) {
+        const float value = numerators.of[n] * powers[n];
+        result.of[n] = isContrast ? fmaf(a.ps, value, a.pm) : value;
       }
+      destination.store(result, place.y + windowRow, false);
+    } else {
+      float next[kImages];
+      bothNegativePowers(a.rule, t, powers, next, a.isNormal);
+      const bool isAny = isWindow && a.y.isWindow(place.y + windowRow);
+      Terms<count> terms{};
+      Values center{};
+#pragma unroll
+      for (int n = 0; n < kImages; ++n) {
+        if (!isAny) continue;
+        center.of[n] = dy.of[n] * powers[n];
+        terms.of[0].of[n] = dy.of[n] * numerators.of[n] * next[n];
+        if (isContrast)
+          terms.of[count - 1].of[n] = a.ofSum * (terms.of[0].of[n] * means[n]) - a.ofMean * center.of[n];
+      }
+      const auto centerRow = [&](std::int32_t which) {
+        return centerRows + which % (most / 2 + 1) * a.rowLength + own;
+      };
+      *centerRow(row) = center;
+      termsOfRow[own] = terms;
+      // Behind the barrier the next row may take this one's memory.
+      const Values x = sourceRow(windowRow)[(width - 1) * step];
+      __syncthreads();
+      Terms<count> ofColumns{};
+#pragma unroll
+      for (int k = 0; k < most; ++k) {
+        if (k >= width) continue;
+        const Terms<count> one = termsOfRow[own + k * step];
+#pragma unroll
+        for (int i = 0; i < count; ++i)
+#pragma unroll
+          for (int n = 0; n < kImages; ++n) ofColumns.of[i].of[n] += one.of[i].of[n];
+      }
+      const Terms<count> seen = sumsOfTerms.push(ofColumns, height);
+      const std::int32_t resultRow = windowRow - (height - 1);
+      if (resultRow < 0) continue;
+      Values result = centerRow(row - height / 2)[(width - 1) / 2 * step];
+      // What no window sees has no gradient, whatever the source holds there.
+      const bool isAnySeen = isSeen && a.y.isSeen(place.y + resultRow);
+#pragma unroll
+      for (int n = 0; n < kImages; ++n) {
+        result.of[n] = fmaf(-a.ofSum * x.of[n], seen.of[0].of[n], result.of[n]);
+        if (isContrast) result.of[n] = a.ps * (result.of[n] + seen.of[count - 1].of[n]);
+        if (!isAnySeen) result.of[n] = 0;
+      }
+      destination.store(result, place.y + resultRow, a.accumulate);
     }
-    Access::store(result, a.destination, place, a.accumulate);
-  };
-  column.goDown(a, row, finish);
+  }
 }
 
 }  // namespace mps::detail::cuda::sliding_window
