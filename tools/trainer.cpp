@@ -152,7 +152,7 @@ Trainer::Trainer(const std::shared_ptr<mtl::Device>& device, const TrainingOptio
   if (!options_.initialWeights.empty()) readInitialWeights(network_.layers, options_.initialWeights);
   stepsPerEpoch_ = training_.count() / options_.batchSize;
   totalSteps_ = stepsPerEpoch_ * options_.epochs;
-  schedule_.emplace(options_.schedule, learningRate_, totalSteps_);
+  schedule_.emplace(options_.schedule, learningRate_, stepsPerEpoch_, options_.epochs);
   if (resumed_) restore(*resumed_);
   const mps::ImageDescriptor picture(pictureFormat(*device_), training_.width, training_.height,
                                      training_.channels);
