@@ -20,6 +20,7 @@ constexpr const char* settingPrefix = "setting.";
 constexpr const char* plansName = "plans";
 constexpr const char* arithmeticName = "arithmetic";
 constexpr const char* augmentationName = "augment";
+constexpr const char* warmupName = "warmup";
 constexpr const char* picturesName = "pictures";
 constexpr const char* validationName = "validation";
 constexpr const char* countersName = "random.counters";
@@ -239,6 +240,7 @@ void CheckpointFile::restoreWeights(Network& network) const {
 void CheckpointFile::checkSettings(const TrainingSettings& settings) const {
   for (const auto& [name, value] : settings) {
     if (name == plansName || name == arithmeticName || name == picturesName) continue;
+    if (name == warmupName && !hasSetting(name)) continue;  // a version without warm-ups
     const std::string ours = name == augmentationName ? nameOf(augmentation()) : setting(name);
     const bool mayDiffer = name == "epochs" || name == "lr";
     if (ours != value && !mayDiffer)

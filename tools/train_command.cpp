@@ -3,7 +3,9 @@
 #include <iostream>
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "mps/core/error.hpp"
 #include "tools/commands.hpp"
 #include "tools/device_options.hpp"
 #include "tools/fixed_point.hpp"
@@ -13,12 +15,28 @@
 #include "tools/program.hpp"
 #include "tools/resume_settings.hpp"
 #include "tools/signals.hpp"
+#include "tools/suggestion.hpp"
 #include "tools/text.hpp"
 #include "tools/trainer.hpp"
 #include "train/optimizers.hpp"
+#include "train/schedule.hpp"
 
 namespace unmetal {
 namespace {
+
+/// Of a learning rate, see train::Schedule.
+CLI::Validator scheduleText() {
+  const auto check = [](const std::string& text) -> std::string {
+    try {
+      static_cast<void>(train::Schedule(text));
+    } catch (const mps::Error& error) {
+      const std::vector<std::string> names{"constant", "step", "cosine", "one-cycle"};
+      return error.what() + suggestion(text, names);
+    }
+    return {};
+  };
+  return {check, "constant, step[:EPOCHS[:FACTOR]], cosine or one-cycle"};
+}
 
 void runTraining(const DeviceOptions& device, TrainingOptions options) {
   const OutputWithoutReader output;
@@ -96,8 +114,14 @@ void addTrainCommand(CLI::App& program) {
           ->type_name("X")
           ->check(number(1e-30, 1e30));
   command->add_option("--lr-schedule", options->schedule, "Learning rate over the steps")
-      ->check(oneOf({"constant", "step", "cosine"}))
+      ->check(scheduleText())
       ->default_str("constant, of a folder cosine");
+  command
+      ->add_option("--warmup", options->warmup,
+                   "Epochs in which the learning rate rises to where its schedule begins")
+      ->type_name("EPOCHS")
+      ->check(number(0, 1e6))
+      ->capture_default_str();
   command
       ->add_option("--weight-decay", options->weightDecay,
                    "Factor of the weights that is added to their gradients")

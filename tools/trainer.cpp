@@ -77,7 +77,8 @@ std::optional<FolderLock> lockIfThere(const std::filesystem::path& folder) {
 /// Whether a file may be replaced by a new training's: a checkpoint from before the first step holds nothing that is lost.
 bool isReplaceable(const std::filesystem::path& checkpoint) {
   std::error_code ignored;
-  if (!std::filesystem::is_regular_file(checkpoint, ignored)) return true;  // what else is there cannot be written
+  if (!std::filesystem::is_regular_file(checkpoint, ignored))
+    return true;  // what else is there cannot be written
   try {
     return CheckpointFile::read(checkpoint).position().step == 0;
   } catch (const mps::Error&) {
@@ -152,7 +153,8 @@ Trainer::Trainer(const std::shared_ptr<mtl::Device>& device, const TrainingOptio
   if (!options_.initialWeights.empty()) readInitialWeights(network_.layers, options_.initialWeights);
   stepsPerEpoch_ = training_.count() / options_.batchSize;
   totalSteps_ = stepsPerEpoch_ * options_.epochs;
-  schedule_.emplace(options_.schedule, learningRate_, stepsPerEpoch_, options_.epochs);
+  schedule_.emplace(train::Schedule(options_.schedule).withWarmup(options_.warmup), learningRate_,
+                    stepsPerEpoch_, options_.epochs);
   if (resumed_) restore(*resumed_);
   const mps::ImageDescriptor picture(pictureFormat(*device_), training_.width, training_.height,
                                      training_.channels);
@@ -182,10 +184,11 @@ void Trainer::printSummary() {
   display_.print(
       "network: " + options_.network + ", " + std::to_string(network_.parameterCount) + " parameters" +
       (isNetworkChosen_ ? "; it was chosen for pictures of " + size + ", --net takes another" : ""));
-  display_.print("training: " + std::to_string(options_.epochs) + " epochs of " +
-                 std::to_string(stepsPerEpoch_) + " steps with " + std::to_string(options_.batchSize) +
-                 " pictures, " + options_.optimizer + ", learning rate " + textOf(learningRate_) + " (" +
-                 options_.schedule + ")");
+  display_.print(
+      "training: " + std::to_string(options_.epochs) + " epochs of " + std::to_string(stepsPerEpoch_) +
+      " steps with " + std::to_string(options_.batchSize) + " pictures, " + options_.optimizer +
+      ", learning rate " + textOf(learningRate_) + " (" + options_.schedule +
+      (options_.warmup > 0 ? " behind a warm-up of " + textOf(options_.warmup) + " epochs)" : ")"));
   display_.print("device: " + device_->name());
   display_.print("augmentation: " + nameOf(options_.pictures.augmentation));
 }
@@ -271,6 +274,7 @@ TrainingSettings Trainer::settings() const {
                             {"optimizer", options_.optimizer},
                             {"lr", textOf(learningRate_)},
                             {"lr-schedule", options_.schedule},
+                            {"warmup", textOf(options_.warmup)},
                             {"weight-decay", textOf(options_.weightDecay)},
                             {"seed", std::to_string(options_.seed)},
                             {"format", options_.format},

@@ -39,6 +39,7 @@ struct TrainingOptions {
   /// @}
   std::string optimizer = "adam";
   std::optional<double> learningRate;  ///< unset: the optimiser's own
+  double warmup = 0;                   ///< epochs in front of the schedule
   double weightDecay = 0;
   std::uint64_t seed = 0;
   std::string format = "float32";  ///< of activations, or float16

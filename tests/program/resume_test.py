@@ -110,7 +110,7 @@ class Resume(ProgramTest):
         self.assertEqual(contents(self.folder / "run"), before)
 
     def test_resume_needs_no_other_option(self):
-        options = ["--lr-schedule", "cosine", "--seed", 3, "--optimizer", "nesterov", "--weight-decay", 0.01]
+        options = ["--lr-schedule", "cosine", "--warmup", 0.5, "--seed", 3, "--optimizer", "nesterov", "--weight-decay", 0.01]
         self.train("whole", *options)
         self.train("parts", *options, "--steps", 20)
         done = run("train", "--resume", "--out", self.folder / "parts")
