@@ -4,4 +4,5 @@
 #include "train/dataset.hpp"
 #include "train/layers.hpp"
 #include "train/network.hpp"
+#include "train/schedule.hpp"
 #include "train/trainer.hpp"

@@ -403,8 +403,9 @@ std::string drawTrainingCurves(const std::string& title, std::span<const Metrics
   std::vector<Point> accuracies;
   for (const MetricsRow& row : rows) {
     losses.emplace_back(static_cast<double>(row.step), static_cast<double>(row.trainLoss));
-    if (row.testAccuracy) {
-      accuracies.emplace_back(static_cast<double>(row.epoch), 100.0 * static_cast<double>(*row.testAccuracy));
+    if (row.validationAccuracy) {
+      accuracies.emplace_back(static_cast<double>(row.epoch),
+                              100.0 * static_cast<double>(*row.validationAccuracy));
     }
   }
   Panel loss{.title = "Training loss",
@@ -414,7 +415,7 @@ std::string drawTrainingCurves(const std::string& title, std::span<const Metrics
                         {"running mean", "#1f5fa8", 2, false, runningMean(losses)}},
              .yLimit = limitWithoutPeaks(losses),
              .beginsAtZero = true};
-  Panel accuracy{.title = "Test accuracy",
+  Panel accuracy{.title = "Validation accuracy",
                  .xLabel = "epoch",
                  .yLabel = "accuracy in %",
                  .curves = {{"after each epoch", "#c2530a", 2, true, std::move(accuracies)}},

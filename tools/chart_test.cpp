@@ -119,9 +119,9 @@ TEST(ChartTest, IsWellFormedWhateverThereIsToShow) {
 
 TEST(ChartTest, HasAxesLabelsAndLegend) {
   const std::string svg = drawTrainingCurves("title", manyRows(500));
-  for (const char* words :
-       {">title<", ">Training loss<", ">Test accuracy<", ">step<", ">epoch<", ">loss<", ">accuracy in %<",
-        ">each step<", ">running mean<", ">after each epoch<", ">0.0<", ">400<", ">90.00<"}) {
+  for (const char* words : {">title<", ">Training loss<", ">Validation accuracy<", ">step<", ">epoch<",
+                            ">loss<", ">accuracy in %<", ">each step<", ">running mean<",
+                            ">after each epoch<", ">0.0<", ">400<", ">90.00<"}) {
     EXPECT_NE(svg.find(words), std::string::npos) << words;
   }
   EXPECT_EQ(count(svg, "<circle"), 5U + 1U);  // five epochs and the legend

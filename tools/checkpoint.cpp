@@ -20,6 +20,7 @@ constexpr const char* settingPrefix = "setting.";
 constexpr const char* plansName = "plans";
 constexpr const char* arithmeticName = "arithmetic";
 constexpr const char* augmentationName = "augment";
+constexpr const char* warmupName = "warmup";
 constexpr const char* picturesName = "pictures";
 constexpr const char* validationName = "validation";
 constexpr const char* countersName = "random.counters";
@@ -67,7 +68,8 @@ std::optional<std::string> troubleOf(std::string_view name, mps::DataType type,
 }  // namespace
 
 Checkpoint Checkpoint::take(const Network& network, mtl::CommandQueue& queue,
-                            const TrainingPosition& position, const TrainingSettings& settings) {
+                            const TrainingPosition& position, const TrainingSettings& settings,
+                            Contents contents) {
   const auto commandBuffer = queue.commandBuffer();
   for (const auto& layer : network.layers) layer->synchronize(commandBuffer);
   if (network.lossScale) network.lossScale->synchronize(commandBuffer);
@@ -75,7 +77,7 @@ Checkpoint Checkpoint::take(const Network& network, mtl::CommandQueue& queue,
   commandBuffer->throwIfFailed();
   Checkpoint checkpoint;
   for (const auto& layer : network.layers)
-    for (const mps::SafetensorsTensor& tensor : layer->tensors(true))
+    for (const mps::SafetensorsTensor& tensor : layer->tensors(contents == Contents::Training))
       checkpoint.tensors_.push_back(
           {tensor.name, tensor.type, tensor.shape, {tensor.bytes.begin(), tensor.bytes.end()}});
   const std::vector<std::uint64_t> counters = network.training->randomCounters();
@@ -104,10 +106,11 @@ Checkpoint Checkpoint::take(const Network& network, mtl::CommandQueue& queue,
   return checkpoint;
 }
 
-std::uint64_t Checkpoint::sizeOf(const Network& network) {
+std::uint64_t Checkpoint::sizeOf(const Network& network, Contents contents) {
   std::uint64_t size = 0;
   for (const auto& layer : network.layers)
-    for (const mps::SafetensorsTensor& tensor : layer->tensors(true)) size += tensor.bytes.size();
+    for (const mps::SafetensorsTensor& tensor : layer->tensors(contents == Contents::Training))
+      size += tensor.bytes.size();
   return size;
 }
 
@@ -237,8 +240,9 @@ void CheckpointFile::restoreWeights(Network& network) const {
 void CheckpointFile::checkSettings(const TrainingSettings& settings) const {
   for (const auto& [name, value] : settings) {
     if (name == plansName || name == arithmeticName || name == picturesName) continue;
+    if (name == warmupName && !hasSetting(name)) continue;  // a version without warm-ups
     const std::string ours = name == augmentationName ? nameOf(augmentation()) : setting(name);
-    const bool mayDiffer = name == "epochs" && setting("lr-schedule") == "constant";
+    const bool mayDiffer = name == "epochs" || name == "lr";
     if (ours != value && !mayDiffer)
       throw file_.error("it was made with --" + name + " " + ours + ", not " + value);
   }

@@ -41,11 +41,15 @@ using TrainingSettings = std::vector<std::pair<std::string, std::string>>;
 /// position gives the same bytes.
 class Checkpoint {
  public:
+  enum class Contents {
+    Training,  ///< all of it
+    Weights,   ///< what predictions need: without the state of optimisers
+  };
   /// Copies, from a device of its own through the queue; no other work of the network may be in flight.
   static Checkpoint take(const Network& network, mtl::CommandQueue& queue, const TrainingPosition& position,
-                         const TrainingSettings& settings);
+                         const TrainingSettings& settings, Contents contents = Contents::Training);
   /// Bytes of the tensors, without the file's header.
-  [[nodiscard]] static std::uint64_t sizeOf(const Network& network);
+  [[nodiscard]] static std::uint64_t sizeOf(const Network& network, Contents contents);
   /// Written beside and renamed. @throws mps::Error as well, and writes nothing, when nothing could go on from it: a tensor
   /// is not finite, or what an optimiser or a normalisation keeps of squares is negative
   void write(const std::filesystem::path& path) const;
@@ -68,7 +72,9 @@ class CheckpointFile {
   /// @throws mps::Error in one sentence for a missing or damaged file or one of another program.
   static CheckpointFile read(const std::filesystem::path& path);
 
+  /// @throws mps::Error when it is missing
   [[nodiscard]] const std::string& setting(const std::string& name) const;
+  [[nodiscard]] bool hasSetting(const std::string& name) const { return settings_.contains(name); }
   /// Name, sizes, classes and, where it is known, batch size of the network, for inference. Building it throws when the
   /// file has not its tensors.
   [[nodiscard]] NetworkOptions networkOptions() const;
@@ -90,8 +96,8 @@ class CheckpointFile {
   /// How many training pictures there were; nothing in files of a version that did not write it.
   [[nodiscard]] std::optional<std::uint64_t> pictures() const;
   /// Takes everything. @throws mps::Error naming the first setting or class of the network's that differs, or a tensor with
-  /// which no training goes on: see Checkpoint::write(), and no optimiser has done more steps than the training. At a
-  /// constant learning rate the number of epochs may differ.
+  /// which no training goes on: see Checkpoint::write(), and no optimiser has done more steps than the training. The
+  /// number of epochs and the learning rate may differ.
   void restoreTraining(Network& network, const TrainingSettings& settings) const;
 
  private:

@@ -48,7 +48,7 @@ void addEvalCommand(CLI::App& program) {
     file.restoreWeights(built);
     const ConfusionMatrix matrix = evaluate(built, device->newCommandQueue(), data);
     std::cout << matrix.table();
-    std::printf("test accuracy %.2f %% (%llu of %llu)\n", 100 * matrix.accuracy(),
+    std::printf("accuracy %.2f %% (%llu of %llu)\n", 100 * matrix.accuracy(),
                 static_cast<unsigned long long>(matrix.correct()),
                 static_cast<unsigned long long>(matrix.total()));
   });

@@ -69,11 +69,11 @@ std::string readText(const std::filesystem::path& path) {
 }  // namespace
 
 std::string metricsHeader() {
-  return "epoch,step,train_loss,test_accuracy,images_per_s";
+  return "epoch,step,train_loss,validation_accuracy,images_per_s";
 }
 
 std::string formatMetricsRow(const MetricsRow& row) {
-  const std::string accuracy = row.testAccuracy ? textOf(*row.testAccuracy) : std::string();
+  const std::string accuracy = row.validationAccuracy ? textOf(*row.validationAccuracy) : std::string();
   return textOf(row.epoch) + "," + textOf(row.step) + "," + textOf(row.trainLoss) + "," + accuracy + "," +
          textOf(row.imagesPerSecond, std::chars_format::fixed, 1);
 }

@@ -15,15 +15,15 @@ struct MetricsRow {
   /// Training steps finished since the beginning of the training.
   std::uint64_t step = 0;
   float trainLoss = 0;
-  /// Part of the test pictures that were classified right, 0 to 1; only where it was measured, at an epoch's
+  /// Part of the validation pictures that were classified right, 0 to 1; only where it was measured, at an epoch's
   /// end.
-  std::optional<float> testAccuracy;
+  std::optional<float> validationAccuracy;
   double imagesPerSecond = 0;
 
   bool operator==(const MetricsRow&) const = default;
 };
 
-/// "epoch,step,train_loss,test_accuracy,images_per_s", without the line's end.
+/// "epoch,step,train_loss,validation_accuracy,images_per_s", without the line's end.
 std::string metricsHeader();
 /// One line without its end. Losses and accuracies have as many digits as it takes to read the same float32
 /// back; an accuracy that was not measured is empty.
@@ -38,7 +38,7 @@ class MetricsLog {
   static MetricsLog create(const std::filesystem::path& path);
   /// Goes on with the file of an interrupted run whose checkpoint was written after step `lastStep`: rows of
   /// later steps and a row that was cut off at the end are dropped (the file is replaced as a whole). In its
-  /// columns epoch, step, train_loss and test_accuracy the file then ends as that of an uninterrupted run.
+  /// columns epoch, step, train_loss and validation_accuracy the file then ends as that of an uninterrupted run.
   /// Without a file it begins a new one. Throws as well when the file is no metrics file; nothing is changed
   /// then.
   static MetricsLog resume(const std::filesystem::path& path, std::uint64_t lastStep);

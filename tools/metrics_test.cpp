@@ -16,7 +16,7 @@ using mps::detail::readText;
 using mps::detail::TestFolder;
 using mps::detail::writeText;
 
-const std::string header = "epoch,step,train_loss,test_accuracy,images_per_s\n";
+const std::string header = "epoch,step,train_loss,validation_accuracy,images_per_s\n";
 
 TEST(MetricsTest, RowsAsText) {
   EXPECT_EQ(formatMetricsRow({1, 20, 0.1F, std::nullopt, 1234.56}), "1,20,0.1,,1234.6");

@@ -19,10 +19,12 @@ struct NamedNetwork {
   std::size_t sides = 1;
 };
 constexpr std::size_t usualChannels = 64;
+constexpr std::size_t smallChannels = 16;
 constexpr std::size_t unetChannels = 16;
 constexpr std::size_t styleChannels = 32;
 constexpr NamedNetwork networks[] = {{"lenet", lenet, 0},
                                      {"mnist-cnn", mnistCnn, 0},
+                                     {"small-cnn", smallCnn, smallChannels},
                                      {"resnet18", resnet18, usualChannels},
                                      {"resnet50", resnet50, usualChannels},
                                      {"alexnet-lrn", alexnetLrn, usualChannels},
@@ -84,12 +86,12 @@ train::Network defineNetwork(const std::shared_ptr<mtl::Device>& device, const N
   checkSides(options, named.sides);
   train::Network network({options.height, options.width, options.channels},
                          {options.seed, device, options.allowReducedPrecision, options.format});
+  network.setTensorCheck(options.expectTensor);
   try {
     named.build(network.input(), {options.classNames.size(), named.firstChannels});
   } catch (const mps::Error& error) {
     throw mps::Error("network " + options.name + ": " + error.what());
   }
-  network.setTensorCheck(options.expectTensor);
   return network;
 }
 

@@ -216,7 +216,8 @@ TEST_F(Networks, WrongNamesAreRefused) {
   const auto refusal = [&](const std::string& name) {
     return errorOf<mps::Error>([&] { checkNetworkName(name); });
   };
-  EXPECT_NE(refusal("fishnet").find("is unknown; there are lenet, mnist-cnn, resnet18"), std::string::npos);
+  EXPECT_NE(refusal("fishnet").find("is unknown; there are lenet, mnist-cnn, small-cnn, resnet18"),
+            std::string::npos);
   EXPECT_NE(refusal("").find("is unknown"), std::string::npos);
   EXPECT_NE(refusal("resnet1").find("is unknown"), std::string::npos);
   EXPECT_NE(refusal("lenet:4").find("lenet takes no number of channels"), std::string::npos);

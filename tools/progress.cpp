@@ -33,6 +33,7 @@ std::string describeSpeed(const Progress& progress) {
   const std::uint64_t stepsLeft = progress.epochs * progress.stepsPerEpoch - stepsDone;
   const auto imagesLeft = static_cast<double>(stepsLeft * progress.batchSize);
   text += "  " + formatFixed(progress.imagesPerSecond, progress.imagesPerSecond < 10 ? 1 : 0) + " images/s";
+  if (!progress.hasEstimate) return text;
   return text + "  " + formatDuration(imagesLeft / progress.imagesPerSecond) + " left";
 }
 
@@ -122,6 +123,11 @@ ProgressDisplay ProgressDisplay::onStandardOutput() {
   const char* const terminal = std::getenv("TERM");
   const bool isDumb = terminal != nullptr && std::string_view(terminal) == "dumb";
   return {std::cout, ::isatty(STDOUT_FILENO) == 1 && !isDumb, columnsOfStandardOutput};
+}
+
+ProgressDisplay ProgressDisplay::silent() {
+  static std::ostream nowhere(nullptr);
+  return {nowhere, false, columnsOfStandardOutput};
 }
 
 ProgressDisplay::~ProgressDisplay() {

@@ -45,6 +45,8 @@ struct Progress {
   std::uint64_t batchSize = 0;
   double loss = 0;
   double imagesPerSecond = 0;
+  /// Whether the time that is left can be told: not from the first steps.
+  bool hasEstimate = true;
 };
 
 /// "5 s", "1:05" or "2:03:04".
@@ -64,6 +66,8 @@ class ProgressDisplay {
   /// On the standard output, as it is. A terminal that moves no cursor (TERM=dumb) gets plain lines; what nobody reads any
   /// more goes nowhere (OutputWithoutReader).
   static ProgressDisplay onStandardOutput();
+  /// Shows nothing.
+  static ProgressDisplay silent();
   /// Clears the bar.
   ~ProgressDisplay();
   ProgressDisplay(const ProgressDisplay&) = delete;

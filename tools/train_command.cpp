@@ -3,7 +3,9 @@
 #include <iostream>
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "mps/core/error.hpp"
 #include "tools/commands.hpp"
 #include "tools/device_options.hpp"
 #include "tools/fixed_point.hpp"
@@ -11,13 +13,30 @@
 #include "tools/number_options.hpp"
 #include "tools/picture_options.hpp"
 #include "tools/program.hpp"
+#include "tools/resume_settings.hpp"
 #include "tools/signals.hpp"
+#include "tools/suggestion.hpp"
 #include "tools/text.hpp"
 #include "tools/trainer.hpp"
 #include "train/optimizers.hpp"
+#include "train/schedule.hpp"
 
 namespace unmetal {
 namespace {
+
+/// Of a learning rate, see train::Schedule.
+CLI::Validator scheduleText() {
+  const auto check = [](const std::string& text) -> std::string {
+    try {
+      static_cast<void>(train::Schedule(text));
+    } catch (const mps::Error& error) {
+      const std::vector<std::string> names{"constant", "step", "cosine", "one-cycle"};
+      return error.what() + suggestion(text, names);
+    }
+    return {};
+  };
+  return {check, "constant, step[:EPOCHS[:FACTOR]], cosine or one-cycle"};
+}
 
 void runTraining(const DeviceOptions& device, TrainingOptions options) {
   const OutputWithoutReader output;
@@ -26,16 +45,20 @@ void runTraining(const DeviceOptions& device, TrainingOptions options) {
   // Not before: while data are read there is nothing to write.
   const StopSignals signals;
   const std::optional<double> accuracy = trainer.run();
-  const std::string checkpoint = printable((options.out / "checkpoint.safetensors").string());
-  const std::string stopped = "stopped after step " + std::to_string(trainer.step());
+  const auto file = [&](const char* name) { return printable((options.out / name).string()); };
+  const std::string goOn = "unmetal train --resume --out " + printable(options.out.string());
   const int signal = StopSignals::received();
-  if (accuracy)
-    std::cout << "final test accuracy " << formatFixed(100 * *accuracy, 2) << " %, checkpoint " << checkpoint;
-  else if (signal == 0)
-    std::cout << stopped << ", checkpoint " << checkpoint;
-  else
-    std::cout << stopped << " by " << (signal == SIGINT ? "Ctrl-C" : "SIGTERM") << ", checkpoint "
-              << checkpoint << "; the same command with --resume goes on";
+  if (accuracy) {
+    std::cout << "final validation accuracy " << formatFixed(100 * *accuracy, 2) << " %, best "
+              << formatFixed(100 * trainer.bestAccuracy(), 2) << " %\n"
+              << "weights of the best epoch: " << file("best.safetensors")
+              << "; of the last one, to go on: " << file("checkpoint.safetensors") << "\n"
+              << "next: unmetal predict " << file("best.safetensors") << " PICTURE";
+  } else {
+    const std::string cause = signal == SIGINT ? " by Ctrl-C" : " by SIGTERM";
+    std::cout << "stopped after step " << trainer.step() << (signal == 0 ? "" : cause) << ", checkpoint "
+              << file("checkpoint.safetensors") << "; to go on: " << goOn;
+  }
   std::cout << std::endl;
   if (signal != 0 && !accuracy) exitProgram(kExitSignal + signal);
 }
@@ -60,7 +83,7 @@ void addTrainCommand(CLI::App& program) {
       ->type_name("SHARE")
       ->check(number(0.001, 0.999))
       ->capture_default_str();
-  addNetworkOption(*command, options->network)->capture_default_str();
+  addNetworkOption(*command, options->network)->default_str("mnist-cnn, of a folder small-cnn");
   const auto augment = [options](const std::string& text) {
     options->augmentation = parseAugmentation(text);
     if (!options->augmentation)
@@ -76,11 +99,11 @@ void addTrainCommand(CLI::App& program) {
   command->add_option("--epochs", options->epochs, "Passes over the data")
       ->type_name("N")
       ->check(wholeNumber(1, 1'000'000))
-      ->capture_default_str();
+      ->default_str("5, of a folder 8 to 60, more of fewer pictures");
   command->add_option("--batch", options->batchSize, "Pictures per step")
       ->type_name("N")
       ->check(wholeNumber(1))
-      ->capture_default_str();
+      ->default_str("64, of a folder up to 32");
   command->add_option("--optimizer", options->optimizer, "Optimizer")
       ->check(oneOf(train::optimizerNames()))
       ->capture_default_str();
@@ -91,7 +114,13 @@ void addTrainCommand(CLI::App& program) {
           ->type_name("X")
           ->check(number(1e-30, 1e30));
   command->add_option("--lr-schedule", options->schedule, "Learning rate over the steps")
-      ->check(oneOf({"constant", "step", "cosine"}))
+      ->check(scheduleText())
+      ->default_str("constant, of a folder cosine");
+  command
+      ->add_option("--warmup", options->warmup,
+                   "Epochs in which the learning rate rises to where its schedule begins")
+      ->type_name("EPOCHS")
+      ->check(number(0, 1e6))
       ->capture_default_str();
   command
       ->add_option("--weight-decay", options->weightDecay,
@@ -113,9 +142,7 @@ void addTrainCommand(CLI::App& program) {
   command->add_flag("--allow-reduced-precision", options->allowReducedPrecision,
                     "A GPU may multiply with the 11 bits of TF32; faster, not the CPU's bits");
   command
-      ->add_option("--out", options->out,
-                   "Folder for metrics.csv, curves.svg, graph.dot and the checkpoints, in place of those of "
-                   "an earlier training")
+      ->add_option("--out", options->out, "Folder for metrics.csv, curves.svg, graph.dot and the checkpoints")
       ->check(nameOf("a folder"))
       ->capture_default_str();
   command
@@ -123,8 +150,12 @@ void addTrainCommand(CLI::App& program) {
                    "What graph.dot shows; with all steps Graphviz takes minutes for a deep network")
       ->check(oneOf({"forward", "all"}))
       ->capture_default_str();
-  auto* resume =
-      command->add_flag("--resume", options->resume, "Go on from the folder's checkpoint.safetensors");
+  auto* resume = command->add_flag(
+      "--resume", options->resume,
+      "Go on from the checkpoint.safetensors of --out, with its options; epochs, learning rate "
+      "and device may be others");
+  command->add_flag("--overwrite", options->overwrite,
+                    "Replace a training that the folder of --out holds already");
   command
       ->add_option(
           "--init-from", options->initialWeights,
@@ -143,8 +174,13 @@ void addTrainCommand(CLI::App& program) {
       ->add_option("--steps", options->lastStep, "Stop after so many steps of the training; --resume goes on")
       ->type_name("N")
       ->check(wholeNumber(1));
+  command->add_flag("--quiet", options->quiet, "Print the result alone");
   addDeviceOptions(*command, *device);
-  command->callback([options, device, learningRate, rate] {
+  command->callback([command, options, device, learningRate, rate] {
+    // Not by excludes(): help would name the two in an order that changes from run to run.
+    if (options->resume && options->overwrite) throw CLI::ExcludesError("--overwrite", "--resume");
+    if (options->resume)
+      takeSettings(*command, CheckpointFile::read(options->out / "checkpoint.safetensors"));
     if (rate->count() > 0) options->learningRate = *learningRate;
     runTraining(*device, *options);
   });

@@ -21,6 +21,7 @@
 #include "tools/fixed_point.hpp"
 #include "tools/initial_weights.hpp"
 #include "tools/text.hpp"
+#include "tools/training_choice.hpp"
 #include "train/optimizers.hpp"
 
 namespace unmetal {
@@ -31,6 +32,8 @@ constexpr const char* bestName = "best.safetensors";
 constexpr const char* metricsName = "metrics.csv";
 constexpr const char* curvesName = "curves.svg";
 constexpr const char* graphName = "graph.dot";
+/// The first ones take longer: kernels are chosen and memory is taken.
+constexpr std::uint64_t stepsToEstimate = 10;
 
 std::string textOf(double value) {
   char text[32];
@@ -71,9 +74,26 @@ std::optional<FolderLock> lockIfThere(const std::filesystem::path& folder) {
   return std::optional<FolderLock>(std::in_place, folder);
 }
 
+/// Whether a file may be replaced by a new training's: a checkpoint from before the first step holds nothing that is lost.
+bool isReplaceable(const std::filesystem::path& checkpoint) {
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(checkpoint, ignored))
+    return true;  // what else is there cannot be written
+  try {
+    return CheckpointFile::read(checkpoint).position().step == 0;
+  } catch (const mps::Error&) {
+    return false;
+  }
+}
+
+/// The checkpoint to go on from; nothing for a new training.
 std::optional<CheckpointFile> checkpointOf(const TrainingOptions& options) {
-  if (!options.resume) return std::nullopt;
-  return CheckpointFile::read(options.out / checkpointName);
+  if (options.resume) return CheckpointFile::read(options.out / checkpointName);
+  if (!options.overwrite && !isReplaceable(options.out / checkpointName))
+    throw mps::Error("the folder " + options.out.string() +
+                     " holds a training already: --resume goes on with it, --overwrite replaces it; or give "
+                     "another --out");
+  return std::nullopt;
 }
 
 /// With what a checkpoint decides where the user has not.
@@ -81,6 +101,25 @@ TrainingOptions completed(TrainingOptions options, const std::optional<Checkpoin
   const Augmentation unset = checkpoint ? checkpoint->augmentation() : Augmentation{};
   options.pictures.augmentation = options.augmentation.value_or(unset);
   return options;
+}
+
+/// With what the data decide where the user has not.
+TrainingOptions completed(TrainingOptions options, const Dataset& training) {
+  const TrainingChoice choice = chooseTraining(isPictureFolder(options.data), training.count());
+  if (options.network.empty()) options.network = choice.network;
+  if (options.epochs == 0) options.epochs = choice.epochs;
+  if (options.batchSize == 0) options.batchSize = choice.batchSize;
+  if (options.schedule.empty()) options.schedule = choice.schedule;
+  return options;
+}
+
+/// "3 classes: cat, dog, owl", "1000 classes: cat, dog, ..."
+std::string classesOf(const Dataset& data) {
+  constexpr std::size_t most = 8;
+  std::string text = std::to_string(data.classNames.size()) + " classes: ";
+  for (std::size_t i = 0; i < std::min(most, data.classNames.size()); ++i)
+    text += (i == 0 ? "" : ", ") + printable(data.classNames[i]);
+  return text + (data.classNames.size() > most ? ", ..." : "");
 }
 
 /// Nothing when it cannot be read.
@@ -104,16 +143,18 @@ Trainer::Trainer(const std::shared_ptr<mtl::Device>& device, const TrainingOptio
       options_(completed(options, resumed_)),
       training_(loadDataset(options_.data, Split::Training, options_.pictures)),
       test_(loadDataset(options_.data, Split::Test, options_.pictures)),
+      isNetworkChosen_(options_.network.empty()),
       learningRate_(options_.learningRate.value_or(train::defaultLearningRate(options_.optimizer))),
-      network_(networkFor(device, options_, training_, learningRate_)),
-      display_(ProgressDisplay::onStandardOutput()) {
+      network_(networkFor(device, options_ = completed(options_, training_), training_, learningRate_)),
+      display_(options_.quiet ? ProgressDisplay::silent() : ProgressDisplay::onStandardOutput()) {
   if (options_.batchSize == 0 || options_.batchSize > training_.count())
     throw mps::Error("--batch " + std::to_string(options_.batchSize) + ": give a number from 1 to the " +
                      std::to_string(training_.count()) + " pictures of " + options_.data);
   if (!options_.initialWeights.empty()) readInitialWeights(network_.layers, options_.initialWeights);
   stepsPerEpoch_ = training_.count() / options_.batchSize;
   totalSteps_ = stepsPerEpoch_ * options_.epochs;
-  schedule_.emplace(options_.schedule, learningRate_, totalSteps_);
+  schedule_.emplace(train::Schedule(options_.schedule).withWarmup(options_.warmup), learningRate_,
+                    stepsPerEpoch_, options_.epochs);
   if (resumed_) restore(*resumed_);
   const mps::ImageDescriptor picture(pictureFormat(*device_), training_.width, training_.height,
                                      training_.channels);
@@ -127,12 +168,30 @@ Trainer::Trainer(const std::shared_ptr<mtl::Device>& device, const TrainingOptio
   else
     begin();
   resumed_.reset();
-  display_.print("augmentation: " + nameOf(options_.pictures.augmentation));
+  printSummary();
   for (const Dataset* data : {&training_, &test_})
     for (const std::string& trouble : data->leftOut) display_.print("left out: " + printable(trouble));
 }
 
 Trainer::~Trainer() = default;
+
+void Trainer::printSummary() {
+  const std::string size = std::to_string(training_.height) + "x" + std::to_string(training_.width) + "x" +
+                           std::to_string(training_.channels);
+  display_.print("data: " + printable(options_.data) + ", " + std::to_string(training_.count()) +
+                 " pictures for training and " + std::to_string(test_.count()) + " for validation, " + size +
+                 ", " + classesOf(training_));
+  display_.print(
+      "network: " + options_.network + ", " + std::to_string(network_.parameterCount) + " parameters" +
+      (isNetworkChosen_ ? "; it was chosen for pictures of " + size + ", --net takes another" : ""));
+  display_.print(
+      "training: " + std::to_string(options_.epochs) + " epochs of " + std::to_string(stepsPerEpoch_) +
+      " steps with " + std::to_string(options_.batchSize) + " pictures, " + options_.optimizer +
+      ", learning rate " + textOf(learningRate_) + " (" + options_.schedule +
+      (options_.warmup > 0 ? " behind a warm-up of " + textOf(options_.warmup) + " epochs)" : ")"));
+  display_.print("device: " + device_->name());
+  display_.print("augmentation: " + nameOf(options_.pictures.augmentation));
+}
 
 void Trainer::restore(const CheckpointFile& file) {
   const auto refusal = [&](const std::string& trouble) {
@@ -192,18 +251,18 @@ void Trainer::removeAbandonedFiles() const {
 }
 
 void Trainer::reserveRoom() const {
-  const std::uint64_t size = Checkpoint::sizeOf(network_);
-  const auto growthOf = [&](const char* name) {
+  const std::uint64_t size = Checkpoint::sizeOf(network_, Checkpoint::Contents::Training);
+  const auto growthOf = [&](const char* name, std::uint64_t needed) {
     std::error_code missing;
     const std::uint64_t bytes = std::filesystem::file_size(options_.out / name, missing);
-    return missing ? size : size - std::min(size, bytes);
+    return missing ? needed : needed - std::min(needed, bytes);
   };
   // Both checkpoints, and the one that is being written. For that stands metrics.csv, which must be writable, too.
   mps::AtomicFile checkpoint(options_.out / checkpointName);
   mps::AtomicFile best(options_.out / bestName);
   mps::AtomicFile next(options_.out / metricsName);
-  checkpoint.reserve(growthOf(checkpointName));
-  best.reserve(growthOf(bestName));
+  checkpoint.reserve(growthOf(checkpointName, size));
+  best.reserve(growthOf(bestName, Checkpoint::sizeOf(network_, Checkpoint::Contents::Weights)));
   next.reserve(size);
 }
 
@@ -215,6 +274,7 @@ TrainingSettings Trainer::settings() const {
                             {"optimizer", options_.optimizer},
                             {"lr", textOf(learningRate_)},
                             {"lr-schedule", options_.schedule},
+                            {"warmup", textOf(options_.warmup)},
                             {"weight-decay", textOf(options_.weightDecay)},
                             {"seed", std::to_string(options_.seed)},
                             {"format", options_.format},
@@ -272,7 +332,7 @@ void Trainer::finishStep(InFlight& slot) {
   else
     metrics_->append(row);
   display_.update({slot.epoch, options_.epochs, slot.step - (slot.epoch - 1) * stepsPerEpoch_, stepsPerEpoch_,
-                   options_.batchSize, loss, row.imagesPerSecond});
+                   options_.batchSize, loss, row.imagesPerSecond, ++stepsMeasured_ >= stepsToEstimate});
   if (!std::isfinite(loss))
     throw mps::Error("the loss is no longer finite at step " + std::to_string(slot.step) +
                      "; give a smaller --lr");
@@ -321,10 +381,10 @@ void Trainer::finishEpoch(std::uint64_t epoch) {
   finishAll();
   accuracy_ = evaluate(network_, queue_, test_).accuracy();
   throughput_.restart();
-  display_.print("epoch " + std::to_string(epoch) + ": test accuracy " + formatFixed(100 * accuracy_, 2) +
-                 " %");
+  display_.print("epoch " + std::to_string(epoch) + ": validation accuracy " +
+                 formatFixed(100 * accuracy_, 2) + " %");
   if (lastOfEpoch_) {
-    lastOfEpoch_->testAccuracy = static_cast<float>(accuracy_);
+    lastOfEpoch_->validationAccuracy = static_cast<float>(accuracy_);
     metrics_->append(*lastOfEpoch_);
     lastOfEpoch_.reset();
   }
@@ -334,7 +394,8 @@ void Trainer::finishEpoch(std::uint64_t epoch) {
   // Before the checkpoint: what is killed in between comes here again. Alone: there is room for one that is written.
   if (best) {
     writer_.finish();
-    Checkpoint::take(network_, *queue_, position_, settings()).write(options_.out / bestName);
+    Checkpoint::take(network_, *queue_, position_, settings(), Checkpoint::Contents::Weights)
+        .write(options_.out / bestName);
   }
   saveCheckpoint();
   drawCurves();

@@ -31,12 +31,15 @@ namespace unmetal {
 struct TrainingOptions {
   std::string data = "fashion-mnist";
   PictureFolderOptions pictures;  ///< of a folder
-  std::string network = "mnist-cnn";
-  std::uint64_t epochs = 5;
-  std::size_t batchSize = 64;
+  /// Empty or 0: what chooseTraining() says. @{
+  std::string network;
+  std::uint64_t epochs = 0;
+  std::size_t batchSize = 0;
+  std::string schedule;
+  /// @}
   std::string optimizer = "adam";
   std::optional<double> learningRate;  ///< unset: the optimiser's own
-  std::string schedule = "constant";
+  double warmup = 0;                   ///< epochs in front of the schedule
   double weightDecay = 0;
   std::uint64_t seed = 0;
   std::string format = "float32";  ///< of activations, or float16
@@ -44,6 +47,8 @@ struct TrainingOptions {
   std::filesystem::path out = "unmetal-run";
   std::string graph = "forward";  ///< what graph.dot shows, or all
   bool resume = false;
+  bool overwrite = false;                ///< whether a training that lies in the folder is replaced
+  bool quiet = false;                    ///< whether nothing is printed on the way
   std::filesystem::path initialWeights;  ///< written by PyTorch; empty: the seed's
   double checkpointSeconds = 5;
   std::optional<std::uint64_t> lastStep;  ///< stop here, before the last epoch ends
@@ -58,7 +63,8 @@ struct TrainingOptions {
 /// Three command buffers are in flight: while one step runs, the next batches are uploaded and encoded; the
 /// losses are looked at two steps late. In the folder: a row of metrics.csv per step; checkpoint.safetensors
 /// before the first step, after each epoch, every few seconds and every 2 % of the steps (4 % where writing takes
-/// longer than that); best.safetensors after the best epoch; curves.svg and graph.dot. Each file is replaced as a
+/// longer than that); best.safetensors after the best epoch, without the
+/// state of optimisers; curves.svg and graph.dot. Each file is replaced as a
 /// whole, and those of an earlier training in the folder only when there is room for the new checkpoints: its
 /// checkpoint, metrics and graph before the first step, best.safetensors after the first epoch, curves.svg when new
 /// ones are drawn.
@@ -72,9 +78,11 @@ class Trainer {
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
 
-  /// Trains to the end. @return accuracy on the test pictures after the last epoch; nothing when it stopped
+  /// Trains to the end. @return accuracy on the validation pictures after the last epoch; nothing when it stopped
   /// before, at the option's last step or because it was told to
   std::optional<double> run();
+  /// The highest one of the epochs so far.
+  [[nodiscard]] double bestAccuracy() const { return static_cast<double>(position_.bestAccuracy); }
   /// Steps done since the beginning of the training.
   [[nodiscard]] std::uint64_t step() const { return position_.step; }
 
@@ -89,6 +97,7 @@ class Trainer {
   };
 
   [[nodiscard]] TrainingSettings settings() const;
+  void printSummary();
   void restore(const CheckpointFile& file);
   void begin();
   void goOn(const CheckpointFile& file);
@@ -111,6 +120,7 @@ class Trainer {
   TrainingOptions options_;
   Dataset training_;
   Dataset test_;
+  bool isNetworkChosen_;  ///< by chooseTraining()
   double learningRate_;
   Network network_;
   TrainingPosition position_;
@@ -123,6 +133,7 @@ class Trainer {
   ThroughputMeter throughput_;
   std::array<InFlight, 3> slots_;
   std::optional<MetricsRow> lastOfEpoch_;  ///< waits for the accuracy
+  std::uint64_t stepsMeasured_ = 0;
   double lastCheckpointTime_ = 0;
   std::uint64_t lastCheckpointStep_ = 0;
   double accuracy_ = 0;

@@ -105,4 +105,10 @@ MemoryDataset fashionMnist(Split split, const std::filesystem::path& folder = fa
 MemoryDataset readIdxDataset(const std::filesystem::path& images, const std::filesystem::path& labels,
                              std::vector<std::string> classNames = {});
 
+/// CIFAR-10: 50,000 training and 10,000 test pictures, 32 x 32 x 3, 10 classes, from the files of its binary version in `folder`:
+/// `data_batch_1.bin` to `data_batch_5.bin`, or `test_batch.bin`. A file may have any number of pictures.
+/// @throws mps::Error with one sentence that names the file when one is missing, does not divide into pictures, or a label is not
+/// below 10
+MemoryDataset cifar10(Split split, const std::filesystem::path& folder);
+
 }  // namespace unmetal::train

@@ -57,8 +57,15 @@ std::size_t NetworkState::add(const LayerKind& kind, const std::vector<std::size
   stemCounts[stem] = number;
   inference = nullptr;
   labels[layer.label] = layers.size();
+  checkTensorsOf(layer);
   layers.push_back(std::move(layer));
   return layers.size() - 1;
+}
+
+void NetworkState::checkTensorsOf(const Layer& layer) const {
+  if (!tensorCheck) return;
+  for (const Parameter& parameter : layer.parameters)
+    tensorCheck(layer.label + "." + parameter.name, parameter.shape);
 }
 
 const Shape& NetworkState::inputOf(const Layer& layer) const {
@@ -81,9 +88,6 @@ void NetworkState::makeTrainables() {
   checkUse();
   for (std::size_t i = trainableOf.size(); i < layers.size(); ++i) {
     const Layer& layer = layers[i];
-    if (tensorCheck)
-      for (const Parameter& parameter : layer.parameters)
-        tensorCheck(layer.label + "." + parameter.name, parameter.shape);
     trainableOf.push_back(makeTrainable(
         layer, inputOf(layer),
         {options.device, optimizer, adamForm, options.seed * seedsOfANetwork + trainables.size()}));
@@ -368,6 +372,7 @@ std::shared_ptr<mps::NNGraph> Network::makeInferenceGraph() const {
 
 void Network::setTensorCheck(TensorCheck check) {
   state_->tensorCheck = std::move(check);
+  for (const Layer& layer : state_->layers) state_->checkTensorsOf(layer);
 }
 
 }  // namespace unmetal::train

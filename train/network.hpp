@@ -243,8 +243,8 @@ class Network {
   [[nodiscard]] TrainingGraph makeTrainingGraph(std::size_t batchSize) const;
   /// From pictures to probabilities, in float32: the network's result behind a softmax.
   [[nodiscard]] std::shared_ptr<mps::NNGraph> makeInferenceGraph() const;
-  /// Asked before the arrays of a layer are made, for each of its tensors: who reads the values from a file that nobody vouches
-  /// for throws where the file has no such tensor, before memory is taken. Empty: no.
+  /// Asked for each tensor of the layers that there are, and of each layer before it is added: who reads the values from a file
+  /// that nobody vouches for throws where the file has no such tensor, before memory is taken. Empty: nothing is asked.
   using TensorCheck = std::function<void(const std::string& tensor, std::span<const std::uint64_t> shape)>;
   void setTensorCheck(TensorCheck check);
   /// @}

@@ -28,6 +28,7 @@ struct NetworkState {
   /// Makes those that are missing. @throws mps::Error for a layer that nothing uses
   void makeTrainables();
   void checkUse() const;
+  void checkTensorsOf(const Layer& layer) const;
   /// Format and precision.
   void applyTo(mps::NNGraph& graph) const;
   [[nodiscard]] std::size_t indexOf(const std::string& label) const;

@@ -394,15 +394,17 @@ TEST(Network, ATrainingGraphNeedsScoresAndAnOptimizer) {
               HasSubstr("expected Float32 or Float16"));
 }
 
-TEST(Network, TensorsAreAskedForBeforeTheyAreMade) {
+TEST(Network, TensorsAreAskedForBeforeLayersAreAdded) {
   Network network = networkOf({4, 4, 1});
-  network.input().convolution(2, 3).batchNormalization().dense(2);
+  const Features convolution = network.input().convolution(2, 3);
   std::vector<std::string> asked;
   network.setTensorCheck([&](const std::string& tensor, std::span<const std::uint64_t>) {
     if (tensor == "dense1.weight") throw mps::Error("no such tensor");
     asked.push_back(tensor);
   });
-  EXPECT_EQ(errorOf<mps::Error>([&] { static_cast<void>(network.trainableLayers()); }), "no such tensor");
+  const Features normalized = convolution.batchNormalization();
+  EXPECT_EQ(errorOf<mps::Error>([&] { normalized.dense(2); }), "no such tensor");
+  EXPECT_EQ(network.layers().back().label, "bn1");
   EXPECT_EQ(asked, (std::vector<std::string>{"conv1.weight", "conv1.bias", "bn1.weight", "bn1.bias",
                                              "bn1.running_mean", "bn1.running_var"}));
 }

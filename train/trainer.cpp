@@ -42,7 +42,7 @@ class Fit {
         queue_(network.device()->newCommandQueue()),
         format_(detail::formatOf(training, *network.device())),
         loader_(training.size(), detail::fillFrom(training, format_), batchOptions(options, firstEpoch)),
-        schedule_(options.schedule, learningRate, loader_.batchesPerEpoch() * options.epochs) {
+        schedule_(options.schedule, learningRate, loader_.batchesPerEpoch(), options.epochs) {
     const Shape shape = training.shape();
     for (InFlight& slot : slots_) {
       slot.images = mps::ImageBatch::create(
@@ -157,7 +157,7 @@ struct Trainer::State {
     learningRate = options.learningRate.value_or(own ? static_cast<double>(own->learningRate())
                                                      : defaultLearningRate(name));
     // What it refuses is refused now.
-    static_cast<void>(LearningRateSchedule(options.schedule, learningRate, 1));
+    static_cast<void>(LearningRateSchedule(options.schedule, learningRate, 1, options.epochs));
     if (options.format) network.setFormat(*options.format);
     if (own)
       network.setOptimizer(own);

@@ -14,6 +14,7 @@
 
 #include "train/dataset.hpp"
 #include "train/network.hpp"
+#include "train/schedule.hpp"
 
 namespace unmetal::train {
 
@@ -65,11 +66,9 @@ struct TrainerOptions {
   std::size_t batchSize = 64;
   OptimizerChoice optimizer = "adam";
   std::optional<double> learningRate = std::nullopt;  ///< unset: the optimiser's own
-  /// Of the learning rate r at step t of all T of a fit: `constant`; `step`, r before T/2, r/10 before 3T/4, r/100 from there
-  /// on; `cosine`, r (1 + cos(pi t / T)) / 2.
-  std::string schedule = "constant";
-  double weightDecay = 0;  ///< times the weight is added to each gradient (L2)
-  std::uint64_t seed = 0;  ///< of the order of pictures
+  Schedule schedule = "constant";  ///< over the steps of each fit(), e.g. Schedule::cosine().withWarmup(2)
+  double weightDecay = 0;          ///< times the weight is added to each gradient (L2)
+  std::uint64_t seed = 0;          ///< of the order of pictures
   /// Of activations and their gradients, Float32 or Float16, whose losses are scaled. Unset: the network's.
   std::optional<mps::ImageFeatureChannelFormat> format = std::nullopt;
   /// Whether the network has the weights of the epoch with the best accuracy of validation in the end, not the last ones.

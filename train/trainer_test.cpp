@@ -238,7 +238,8 @@ TEST(Trainer, WrongOptionsAreRefused) {
   EXPECT_THAT(trouble({.optimizer = "adamant"}),
               HasSubstr("optimizer \"adamant\" is unknown; there are sgd"));
   EXPECT_THAT(trouble({.learningRate = -1}), HasSubstr("the learning rate is -1"));
-  EXPECT_THAT(trouble({.schedule = "linear"}), HasSubstr("the learning rate schedule is \"linear\""));
+  EXPECT_THAT(trouble({.epochs = 2, .schedule = Schedule::constant().withWarmup(2)}),
+              HasSubstr("the warm-up is 2.000000 epochs"));
   EXPECT_THAT(trouble({.weightDecay = -1}), HasSubstr("weightDecay is -1.000000, expected 0 or more"));
   EXPECT_THAT(trouble({.optimizer = mps::NNOptimizerAdam::create(device(), 0.1F), .weightDecay = 0.1}),
               HasSubstr("expected 0 with an optimiser that has a regularisation of its own"));

@@ -55,9 +55,9 @@ class Arguments(ProgramTest):
         done = run("eval", "--checkpoint", "a\x1b[2J\nb")
         self.assertEqual(done.returncode, 2)
         self.assertIn("a\\x1B[2J\\nb", done.stderr)
-        for more in ([], ["--steps", 1]):
+        for more in ([], ["--overwrite", "--steps", 1]):
             output = self.train("a\x1b[2J\nb", *more, epochs=1)
-            self.assertIn("a\\x1B[2J\\nb/checkpoint.safetensors\n", output)
+            self.assertIn("a\\x1B[2J\\nb/checkpoint.safetensors", output)
 
     def test_threads_that_cannot_be_made_are_named(self):
         def limited():
@@ -205,12 +205,12 @@ class FullDisks(ProgramTest):
         out = self.folder / "run"
         out.mkdir()
         arguments = self.train_arguments("run")
-        done = small_disk(out, 2.5 * size, arguments)
+        done = small_disk(out, 2.2 * size, arguments)  # best.safetensors has a third of it
         self.assertEqual(done.returncode, 2)
         self.assertRegex(done.stderr, rf"^unmetal: cannot write {out}/\S+: No space left on device\n$")
         self.assertEqual(list(out.iterdir()), [])
-        for more in ([], [], ["--resume"]):
-            done = small_disk(out, 3.3 * size, [*arguments, *more])
+        for more in ([], ["--overwrite"], ["--resume"]):
+            done = small_disk(out, 2.7 * size, [*arguments, *more])
             self.assertEqual((done.returncode, done.stderr), (0, ""))
 
     def test_training_in_a_new_folder(self):
@@ -221,7 +221,7 @@ class FullDisks(ProgramTest):
     def test_training_in_the_folder_of_an_earlier_one(self):
         self.train("run", epochs=1)
         for limit in (10, 1000, 100_000):
-            for more in ([], ["--resume"]):
+            for more in (["--overwrite"], ["--resume"]):
                 with self.subTest(limit=limit, more=more):
                     self.expect_error(self.train_arguments("run", *more), self.folder / "run",
                                       program=with_file_size(limit))
@@ -231,11 +231,11 @@ class FullDisks(ProgramTest):
         out = self.folder / "run"
         for name in ("checkpoint.safetensors", "best.safetensors", "curves.svg"):
             with self.subTest(name=name):
-                self.train("run", "--steps", 3)
+                self.train("run", "--steps", 3, "--overwrite")
                 kept = (out / name).read_bytes() if (out / name).exists() else None
                 (out / name).unlink(missing_ok=True)
                 (out / name).symlink_to("/dev/full")
-                done = run(*self.train_arguments("run"))
+                done = run(*self.train_arguments("run", "--overwrite"))
                 self.assertEqual(done.returncode, 2, done.stderr)
                 self.assertEqual(done.stderr, f"unmetal: cannot write {out / name}: No space left on device\n")
                 (out / name).unlink()
@@ -252,7 +252,7 @@ class FullDisks(ProgramTest):
     def test_closed_standard_streams_are_no_files_of_the_training(self):
         for closed in ((0, 1, 2), (1,), (0, 2)):
             with self.subTest(closed=closed):
-                subprocess.run([PROGRAM, *map(str, self.train_arguments("run", epochs=1))], timeout=SECONDS, check=True,
+                subprocess.run([PROGRAM, *map(str, self.train_arguments("run", "--overwrite", epochs=1))], timeout=SECONDS, check=True,
                                preexec_fn=lambda closed=closed: [os.close(number) for number in closed],
                                stdout=None if 1 in closed else subprocess.DEVNULL)
                 self.assertEqual(len(metrics(self.folder / "run")), 16)

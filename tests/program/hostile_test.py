@@ -97,6 +97,8 @@ class OtherThanFiles(ProgramTest):
                             (self.folder, "Is a directory")):
             for arguments in (["eval", path], ["predict", path, "picture.png"], ["predict", checkpoint, path],
                               self.train_arguments("new", "--init-from", path)):
+                if arguments[:2] == ["predict", checkpoint] and path == self.folder:
+                    continue  # which stands for the pictures in it
                 with self.subTest(path=path, arguments=arguments):
                     self.expect_error(arguments, f"cannot read {path}: {words}")
         for name in ("t10k-labels-idx1-ubyte", "train-images-idx3-ubyte"):

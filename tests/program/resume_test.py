@@ -88,7 +88,7 @@ class Resume(ProgramTest):
         out = self.folder / "run"
         (out / "metrics.csv").unlink()
         (out / "metrics.csv").symlink_to("/dev/full")
-        done = run(*self.train_arguments("run"))
+        done = run(*self.train_arguments("run", "--overwrite"))
         self.assertEqual(done.returncode, 2, done.stderr)
         self.assertEqual(position(out / "checkpoint.safetensors"), 0)
         (out / "metrics.csv").unlink()
@@ -108,6 +108,31 @@ class Resume(ProgramTest):
         before = contents(self.folder / "run")
         self.assertEqual(self.train("run", "--resume").splitlines()[-1], first.splitlines()[-1])
         self.assertEqual(contents(self.folder / "run"), before)
+
+    def test_resume_needs_no_other_option(self):
+        options = ["--lr-schedule", "cosine", "--warmup", 0.5, "--seed", 3, "--optimizer", "nesterov", "--weight-decay", 0.01]
+        self.train("whole", *options)
+        self.train("parts", *options, "--steps", 20)
+        done = run("train", "--resume", "--out", self.folder / "parts")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertTrue((self.folder / "parts" / "checkpoint.safetensors").read_bytes() ==
+                        (self.folder / "whole" / "checkpoint.safetensors").read_bytes())
+
+    def test_epochs_and_learning_rate_may_change(self):
+        self.train("run", "--lr-schedule", "cosine")
+        done = run("train", "--resume", "--out", self.folder / "run", "--epochs", 3, "--lr", 0.0005)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertIn("learning rate 5e-04 (cosine)", done.stdout)
+        self.assertEqual(position(self.folder / "run" / "checkpoint.safetensors"), 48)
+
+    def test_a_training_is_not_replaced_unasked(self):
+        self.train("run", epochs=1)
+        self.expect_error(self.train_arguments("run"), "holds a training already", "--resume", "--overwrite")
+        self.expect_error(self.train_arguments("run", "--resume", "--overwrite"), "--overwrite excludes --resume")
+        self.train("run", "--overwrite", epochs=1)
+        checkpoint = self.folder / "run" / "checkpoint.safetensors"
+        checkpoint.write_bytes(b"not one of ours")
+        self.expect_error(self.train_arguments("run"), "holds a training already")
 
     def test_more_epochs_may_follow_at_a_constant_rate(self):
         self.train("whole", epochs=3)
@@ -238,7 +263,7 @@ class Resume(ProgramTest):
     def test_other_settings_are_refused(self):
         self.train("run", "--steps", 20)
         checkpoint = self.folder / "run" / "checkpoint.safetensors"
-        for option, value in (("--seed", 1), ("--optimizer", "sgd"), ("--lr", 0.5), ("--lr-schedule", "step"),
+        for option, value in (("--seed", 1), ("--optimizer", "sgd"), ("--lr-schedule", "step"),
                               ("--weight-decay", 0.5), ("--data", "synthetic"), ("--batch", 8), ("--net", "mnist-cnn"),
                               ("--epochs", 1), ("--format", "float16")):
             arguments = self.with_option(self.train_arguments("run", "--resume"), option, value)
@@ -266,7 +291,7 @@ class Resume(ProgramTest):
     def test_a_data_set_of_another_size_is_refused(self):
         # In the second epoch, and in the first.
         for steps, pictures in ((20, 512), (3, 480)):
-            self.train("run", "--steps", steps)
+            self.train("run", "--steps", steps, "--overwrite")
             write_data(self.folder / "data", training=pictures)
             self.expect_error(self.train_arguments("run", "--resume"), self.folder / "run" / "checkpoint.safetensors",
                               "another number of pictures")

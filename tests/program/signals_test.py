@@ -49,7 +49,7 @@ class Signals(ProgramTest):
                 program.send_signal(number)
                 output, _ = program.communicate(timeout=SECONDS)
                 self.assertEqual(program.returncode, 128 + number)
-                shown = re.fullmatch(rf"stopped after step (\d+) by {name}, checkpoint (\S+); the same command with --resume goes on",
+                shown = re.fullmatch(rf"stopped after step (\d+) by {name}, checkpoint (\S+); to go on: unmetal train --resume --out \S+",
                                      output.splitlines()[-1])
                 self.assertTrue(shown, output)
                 self.assertEqual(position(self.folder / name / "checkpoint.safetensors"), int(shown[1]))

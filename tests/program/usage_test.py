@@ -1,6 +1,7 @@
 """What somebody types first: mistyped words get the right one suggested, help fits the terminal, files may stand alone."""
 
 import fcntl
+import json
 import os
 import pty
 import subprocess
@@ -53,6 +54,25 @@ class Files(ProgramTest):
             self.expect_error(arguments, "as in unmetal predict CHECKPOINT PICTURE")
         self.expect_error(["eval"], "--checkpoint")
 
+    def test_predict_takes_folders_and_prints_json(self):
+        self.train("run", epochs=1)
+        checkpoint = self.folder / "run" / "best.safetensors"
+        pictures = self.folder / "pictures"
+        (pictures / "more").mkdir(parents=True)
+        self.expect_error(["predict", checkpoint, pictures], pictures, "holds no PNG or JPEG pictures")
+        paths = [pictures / "a.png", pictures / "b.PNG", pictures / "more" / "c.png"]
+        for path in paths:
+            path.write_bytes(png(SIDE, SIDE, bytes(SIDE * SIDE)))
+        (pictures / "notes.txt").write_text("no picture")
+        self.assertEqual(run("predict", checkpoint, pictures).stdout, run("predict", checkpoint, *paths).stdout)
+        done = run("predict", checkpoint, pictures, "--json", "--top", 2)
+        lines = [json.loads(line) for line in done.stdout.splitlines()]
+        self.assertEqual([line["picture"] for line in lines], [str(path) for path in paths])
+        for line in lines:
+            self.assertEqual([sorted(entry) for entry in line["classes"]], [["name", "probability"]] * 2)
+            self.assertGreaterEqual(line["classes"][0]["probability"], line["classes"][1]["probability"])
+        self.expect_error(["predict", checkpoint, "/proc"], "/proc")
+
     def test_pictures_of_other_kinds_are_named(self):
         pictures = self.folder / "pictures" / "cat"
         pictures.mkdir(parents=True)
@@ -104,7 +124,7 @@ class Graph(ProgramTest):
         self.assertIn("layer4.1.conv2", forward)
         # Each step once, and the edges of shortcuts: what Graphviz draws in no time.
         self.assertLess(forward.count(" -> "), 110)
-        self.assertEqual(run(*arguments, "--graph", "all").returncode, 0)
+        self.assertEqual(run(*arguments, "--graph", "all", "--overwrite").returncode, 0)
         both = (self.folder / "run" / "graph.dot").read_text()
         self.assertIn("Gradient", both)
         self.assertGreater(both.count(" -> "), 3 * forward.count(" -> "))

@@ -103,8 +103,13 @@ class ClassScan {
  public:
   explicit ClassScan(std::vector<std::string>& troubles) : troubles_(troubles) {}
 
+  /// @param root the folder of all classes, to which no link may lead back
+
   std::vector<Path> run(const Path& root, const Path& folder) {
     above_ = {std::filesystem::canonical(root)};
+    return run(folder);
+  }
+  std::vector<Path> run(const Path& folder) {
     enter(folder);
     return std::move(files_);
   }
@@ -296,6 +301,14 @@ std::vector<std::string> decode(const std::vector<PictureFile>& files, const Dat
 }
 
 }  // namespace
+
+std::vector<Path> picturesIn(const Path& folder) {
+  std::vector<std::string> troubles;
+  std::vector<Path> files = ClassScan(troubles).run(folder);
+  if (!troubles.empty()) throw mps::Error(troubles.front());
+  if (files.empty()) throw mps::Error("the folder " + folder.string() + " holds no PNG or JPEG pictures");
+  return files;
+}
 
 Dataset loadPictureFolder(const Path& folder, Split split, const PictureFolderOptions& options) {
   const bool isTraining = split == Split::Training;

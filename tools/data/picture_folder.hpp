@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <vector>
 
 #include "tools/data/dataset.hpp"
 
@@ -22,5 +23,9 @@ namespace unmetal {
 /// alone.
 Dataset loadPictureFolder(const std::filesystem::path& folder, Split split,
                           const PictureFolderOptions& options);
+
+/// The PNG and JPEG files in a folder and in those inside it, by name. @throws mps::Error in one sentence for what
+/// loadPictureFolder() would not take, and where there is none
+std::vector<std::filesystem::path> picturesIn(const std::filesystem::path& folder);
 
 }  // namespace unmetal

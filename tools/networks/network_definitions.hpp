@@ -18,6 +18,8 @@ struct NetworkForm {
 
 train::Features lenet(const train::Features& pictures, const NetworkForm& form);
 train::Features mnistCnn(const train::Features& pictures, const NetworkForm& form);
+/// Of any size.
+train::Features smallCnn(const train::Features& pictures, const NetworkForm& form);
 train::Features resnet18(const train::Features& pictures, const NetworkForm& form);
 train::Features resnet50(const train::Features& pictures, const NetworkForm& form);
 train::Features alexnetLrn(const train::Features& pictures, const NetworkForm& form);
