@@ -7,10 +7,12 @@
 #include <fstream>
 #include <iostream>
 #include <limits>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "fuzz/tree_mutator.hpp"
@@ -78,8 +80,8 @@ class CodedMutants : public ::testing::Test {
       ++decoded_;
       static_cast<void>(one.compute(*kernel, 1));
       ++done_;
-    } catch (const mps::Error&) {
-      // A sentence.
+    } catch (const mps::Error& error) {
+      countRefusal(error);
     } catch (const mtl::Error&) {
       // One of the device: memory of a size that nothing has.
     } catch (const std::bad_alloc&) {
@@ -90,6 +92,16 @@ class CodedMutants : public ::testing::Test {
     slowest_ = std::max(slowest_, seconds);
   }
 
+  void countRefusal(const std::exception& error) {
+    for (auto& [limit, count] : refusals_)
+      if (std::string_view(error.what()).find(limit) != std::string_view::npos) ++count;
+  }
+
+  /// Bounds of memory alone would hold by chance on a machine with much of it: each limit has refused something.
+  void TearDown() override {
+    for (const auto& [limit, count] : refusals_) EXPECT_GT(count, 0) << limit << " refuses nothing";
+  }
+
   ~CodedMutants() override {
     std::cout << decoded_ << " decoded, " << done_ << " of them ran, " << slowest_ << " s for the slowest\n";
   }
@@ -97,6 +109,8 @@ class CodedMutants : public ::testing::Test {
   std::shared_ptr<mtl::Device> device_ = mtl::newCPUDevice(1);
   std::vector<CodedKernel> kernels_ = mps::test::everyKernel(device_);
   BoundedMemory bounded_;
+  std::map<std::string, int> refusals_{
+      {"CodingLimits::size", 0}, {"CodingLimits::windowElements", 0}, {"CodingLimits::bytes", 0}};
   int decoded_ = 0, done_ = 0;
   double slowest_ = 0;
 };
