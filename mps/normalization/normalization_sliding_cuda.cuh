@@ -125,29 +125,36 @@ struct RowSums {
   }
 };
 
-/// The same of a sum and of the squared distances from the mean, which are merged row by row: sums of what is never
-/// negative lose nothing.
+/// The same of rows' sums and of their squared distances from the mean: sums of what is never negative lose nothing. The
+/// mean comes first, so that what float32 holds exactly stays exact. @tparam most rows
 template <int most>
 struct RowMoments {
-  Terms<2> latest[most - 1]{};
+  Terms<2> previous[most - 1]{};  ///< rows, the latest one first
 
-  /// @param ofRow 1 / values of a row
-  __device__ Terms<2> push(const Terms<2>& row, std::int32_t rows, float ofRow) {
+  /// @param ofRow 1 / values of a row @param ofWindow 1 / values of a window
+  __device__ Terms<2> push(const Terms<2>& row, std::int32_t rows, float width, float ofRow, float ofWindow) {
     Terms<2> result = row;
 #pragma unroll
-    for (int k = most - 1; k > 0; --k) {
-      Terms<2> sum = latest[k - 1];
-      const float share = static_cast<float>(k) / static_cast<float>(k + 1) * ofRow;
+    for (int n = 0; n < kImages; ++n) {
 #pragma unroll
-      for (int n = 0; n < kImages; ++n) {
-        const float distance = fmaf(-1.0F / static_cast<float>(k), sum.of[0].of[n], row.of[0].of[n]);
-        sum.of[0].of[n] += row.of[0].of[n];
-        sum.of[1].of[n] = fmaf(distance * distance, share, sum.of[1].of[n] + row.of[1].of[n]);
+      for (int k = 0; k < most - 1; ++k) {
+        if (k + 1 >= rows) continue;
+        result.of[0].of[n] += previous[k].of[0].of[n];
+        result.of[1].of[n] += previous[k].of[1].of[n];
       }
-      if (k + 1 == rows) result = sum;
-      if (k < most - 1) latest[k] = sum;
+      const float mean = result.of[0].of[n] * ofWindow;
+      const float own = row.of[0].of[n] * ofRow - mean;
+      float between = own * own;
+#pragma unroll
+      for (int k = 0; k < most - 1; ++k) {
+        const float distance = previous[k].of[0].of[n] * ofRow - mean;
+        if (k + 1 < rows) between = fmaf(distance, distance, between);
+      }
+      result.of[1].of[n] = fmaf(width, between, result.of[1].of[n]);
     }
-    latest[0] = row;
+#pragma unroll
+    for (int k = most - 2; k > 0; --k) previous[k] = previous[k - 1];
+    previous[0] = row;
     return result;
   }
 };
@@ -292,7 +299,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksOfMultiprocessor) normalizeCo
     const auto sums = sumsOfRow<isContrast, most>(sourceRow(row), step, width, a.ofRow);
     Terms<count> window;
     if constexpr (isContrast)
-      window = moments.push(sums, height, a.ofRow);
+      window = moments.push(sums, height, static_cast<float>(width), a.ofRow, a.ofWindow);
     else
       window = squares.push(sums, height);
     const std::int32_t windowRow = row - (height - 1);
