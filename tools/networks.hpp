@@ -23,7 +23,7 @@ namespace unmetal {
 /// |---|---|
 /// | lenet | conv 5x5x6 + tanh, average pool 2, conv 5x5x16 valid + tanh, average pool 2, 120 + tanh, 84 + tanh, classes |
 /// | mnist-cnn | conv 5x5x32 + ReLU, max pool 2, conv 5x5x64 + ReLU, max pool 2, 1024 + ReLU, dropout 0.5, classes |
-/// | small-cnn | 3x3 conv with batch normalisation, ReLU and max pool 2, with 16, 32, 64, 128, 128, ... channels until a side is below 8; dropout 0.25, classes |
+/// | small-cnn | 3x3 conv with batch normalisation, ReLU and max pool 2, with 16, 32, 64, 128, 128, ... channels until a side is below 8; global average pool, dropout 0.25, classes |
 /// | resnet18 | conv, batch normalisation, ReLU; 4 stages of 2 blocks with 64, 128, 256, 512 channels, each block two 3x3 convolutions with batch normalisation beside its shortcut; global average pool, classes |
 /// | resnet50 | the same with 3, 4, 6, 3 bottlenecks (1x1, 3x3 with the stride, 1x1 with four times the channels) |
 /// | alexnet-lrn | conv 64, 192, 384, 256, 256 with ReLU, the first two with cross-channel normalisation; max pool 3 by 2 after the first, second and last; dropout 0.5, 4096 + ReLU, twice; classes |

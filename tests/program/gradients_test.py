@@ -5,7 +5,7 @@ import unittest
 
 from harness import ProgramTest, run
 
-NETWORKS = ["mnist-cnn", "lenet", "resnet18", "resnet50", "unet-small", "alexnet-lrn", "style"]
+NETWORKS = ["mnist-cnn", "small-cnn", "lenet", "resnet18", "resnet50", "unet-small", "alexnet-lrn", "style"]
 
 
 class Gradients(ProgramTest):
