@@ -18,7 +18,8 @@ train::Features smallCnn(const train::Features& pictures, const NetworkForm& for
     if (std::min(x.height(), x.width()) < leastSideToHalve) break;
     x = x.maxPool(2);
   }
-  return x.globalAveragePool().dropout(0.25F).dense(form.classes, {.initialization = mps::WeightInitialization::Glorot}, "fc");
+  return x.globalAveragePool().dropout(0.25F).dense(
+      form.classes, {.initialization = mps::WeightInitialization::Glorot}, "fc");
 }
 
 }  // namespace unmetal
