@@ -39,9 +39,11 @@ class Discs : public train::Dataset {
   std::uint32_t load(std::size_t index, std::span<float> pixels) const override {
     const double radius = index % 2 != 0 ? 3 : 5;
     const std::size_t x = 5 + index / 2 % 6, y = 5 + index / 12 % 6;
-    for (std::size_t i = 0; i < pixels.size(); ++i)
-      pixels[i] = std::hypot(static_cast<double>(i % 16) - static_cast<double>(x),
-                             static_cast<double>(i / 16) - static_cast<double>(y)) < radius;
+    for (std::size_t i = 0; i < pixels.size(); ++i) {
+      const std::size_t column = i % 16, row = i / 16;
+      pixels[i] = std::hypot(static_cast<double>(column) - static_cast<double>(x),
+                             static_cast<double>(row) - static_cast<double>(y)) < radius;
+    }
     return index % 2;
   }
 };

@@ -89,8 +89,7 @@ struct NodeMaker {
   }
   template <class Pooling>
   Node pooling(std::size_t kernelSize, const PoolingOptions& options) const {
-    const Node node =
-        Pooling::create(sources[0], kernelSize, options.stride == 0 ? kernelSize : options.stride);
+    Node node = Pooling::create(sources[0], kernelSize, options.stride == 0 ? kernelSize : options.stride);
     if (options.padding == Padding::Valid)
       node->setPaddingPolicy(paddingWith(mps::NNPaddingMethod::SizeValidOnly));
     return node;
@@ -98,14 +97,13 @@ struct NodeMaker {
 
   Node operator()(const InputLayer& /*kind*/) const { return nullptr; }
   Node operator()(const ConvolutionLayer& kind) const {
-    const Node node = mps::CNNConvolutionNode::create(sources[0], weights<mps::TrainableConvolution>());
+    Node node = mps::CNNConvolutionNode::create(sources[0], weights<mps::TrainableConvolution>());
     if (kind.options.padding == Padding::Valid)
       node->setPaddingPolicy(paddingWith(mps::NNPaddingMethod::SizeValidOnly));
     return node;
   }
   Node operator()(const TransposedConvolutionLayer& /*kind*/) const {
-    const Node node =
-        mps::CNNConvolutionTransposeNode::create(sources[0], weights<mps::TrainableConvolution>());
+    Node node = mps::CNNConvolutionTransposeNode::create(sources[0], weights<mps::TrainableConvolution>());
     node->setPaddingPolicy(paddingWith(mps::NNPaddingMethod::SizeFull));
     return node;
   }
@@ -139,7 +137,7 @@ struct NodeMaker {
     return pooling<mps::CNNPoolingAverageNode>(kind.kernelSize, kind.options);
   }
   Node operator()(const GlobalAveragePoolLayer& /*kind*/) const {
-    const Node node =
+    Node node =
         mps::CNNPoolingAverageNode::create(sources[0], input.width, input.height, input.width, input.height);
     node->setPaddingPolicy(paddingWith(mps::NNPaddingMethod::SizeValidOnly));
     return node;

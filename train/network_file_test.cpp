@@ -25,7 +25,7 @@ const std::shared_ptr<mtl::Device>& device() {
 
 /// With a layer of each kind.
 Network everyKind(std::uint64_t seed) {
-  const Network network({12, 10, 2}, {.seed = seed, .device = device()});
+  Network network({12, 10, 2}, {.seed = seed, .device = device()});
   auto x = network.input();
   x = x.convolution(4, 3, {.stride = 2, .dilation = 2, .groups = 2, .biases = false}, "first")
           .batchNormalization({.momentum = 0.5F, .epsilon = 1e-4F})

@@ -49,7 +49,7 @@ class Bars : public Dataset {
 };
 
 Network smallNetwork(std::uint64_t seed = 1) {
-  const Network network({8, 8, 1}, {.seed = seed, .device = device()});
+  Network network({8, 8, 1}, {.seed = seed, .device = device()});
   network.input().convolution(6, 5).relu().maxPool(2).dropout(0.1F).dense(2);
   return network;
 }
@@ -124,7 +124,7 @@ TEST(Trainer, DoesWhatALoopByHandDoes) {
 TEST(Trainer, TheSameSeedsGiveTheSameBytesOnAnyNumberOfThreads) {
   const Bars data(64);
   std::vector<std::vector<std::byte>> weights;
-  for (const unsigned threads : {1U, 2U}) {
+  for (const int threads : {1, 2}) {
     const Network network({8, 8, 1}, {.seed = 4, .device = mtl::newCPUDevice(threads)});
     network.input().convolution(6, 5).batchNormalization().relu().dropout(0.2F).dense(2);
     Trainer(network, {.epochs = 2, .batchSize = 8}).fit(data);
