@@ -17,7 +17,8 @@
 
 namespace unmetal {
 
-/// The networks that the program knows by name, made of train::Network; each is a file of tools/networks. Their training graphs end in a softmax cross-entropy.
+/// The networks that the program knows by name, made of train::Network; each is a file of tools/networks. Their training
+/// graphs end in a softmax cross-entropy.
 ///
 /// | name | layers |
 /// |---|---|

@@ -63,8 +63,8 @@ struct TrainingOptions {
 /// Three command buffers are in flight: while one step runs, the next batches are uploaded and encoded; the
 /// losses are looked at two steps late. In the folder: a row of metrics.csv per step; checkpoint.safetensors
 /// before the first step, after each epoch, every few seconds and every 2 % of the steps (4 % where writing takes
-/// longer than that); best.safetensors after the best epoch, without the
-/// state of optimisers; curves.svg and graph.dot. Each file is replaced as a
+/// longer than that); best.safetensors after the best epoch,
+/// without the state of optimisers; curves.svg and graph.dot. Each file is replaced as a
 /// whole, and those of an earlier training in the folder only when there is room for the new checkpoints: its
 /// checkpoint, metrics and graph before the first step, best.safetensors after the first epoch, curves.svg when new
 /// ones are drawn.
