@@ -8,7 +8,6 @@
 #include "mps/core/error.hpp"
 #include "tools/commands.hpp"
 #include "tools/device_options.hpp"
-#include "tools/fixed_point.hpp"
 #include "tools/network_option.hpp"
 #include "tools/number_options.hpp"
 #include "tools/picture_options.hpp"
@@ -18,6 +17,7 @@
 #include "tools/suggestion.hpp"
 #include "tools/text.hpp"
 #include "tools/trainer.hpp"
+#include "train/fixed_point.hpp"
 #include "train/optimizers.hpp"
 #include "train/schedule.hpp"
 
@@ -142,12 +142,13 @@ void addTrainCommand(CLI::App& program) {
   command->add_flag("--allow-reduced-precision", options->allowReducedPrecision,
                     "A GPU may multiply with the 11 bits of TF32; faster, not the CPU's bits");
   command
-      ->add_option("--out", options->out, "Folder for metrics.csv, curves.svg, graph.dot and the checkpoints")
+      ->add_option("--out", options->out, "Folder for metrics.csv, curves.svg, graph.svg and the checkpoints")
       ->check(nameOf("a folder"))
       ->capture_default_str();
   command
-      ->add_option("--graph", options->graph,
-                   "What graph.dot shows; with all steps Graphviz takes minutes for a deep network")
+      ->add_option(
+          "--graph", options->graph,
+          "graph.svg shows the layers; all: and graph.dot each step of a training step, for Graphviz")
       ->check(oneOf({"forward", "all"}))
       ->capture_default_str();
   auto* resume = command->add_flag(
