@@ -1,5 +1,6 @@
 #include <CLI/CLI.hpp>
 #include <csignal>
+#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <string>
@@ -7,6 +8,7 @@
 
 #include "mps/core/error.hpp"
 #include "tools/commands.hpp"
+#include "tools/config_file.hpp"
 #include "tools/device_options.hpp"
 #include "tools/network_option.hpp"
 #include "tools/number_options.hpp"
@@ -71,6 +73,7 @@ void addTrainCommand(CLI::App& program) {
   auto options = std::make_shared<TrainingOptions>();
   auto device = std::make_shared<DeviceOptions>();
   auto learningRate = std::make_shared<double>(0);
+  auto config = std::make_shared<std::filesystem::path>();
   command
       ->add_option(
           "--data", options->data,
@@ -177,7 +180,9 @@ void addTrainCommand(CLI::App& program) {
       ->check(wholeNumber(1));
   command->add_flag("--quiet", options->quiet, "Print the result alone");
   addDeviceOptions(*command, *device);
-  command->callback([command, options, device, learningRate, rate] {
+  addConfigOption(*command, *config);
+  command->callback([command, options, device, learningRate, rate, config] {
+    if (!config->empty()) takeConfig(*command, *config);
     // Not by excludes(): help would name the two in an order that changes from run to run.
     if (options->resume && options->overwrite) throw CLI::ExcludesError("--overwrite", "--resume");
     if (options->resume)
