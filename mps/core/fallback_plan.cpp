@@ -35,8 +35,7 @@ class FallbackPlan final : public Plan {
   [[nodiscard]] std::string describe() const override {
     const std::string own = preferred_->describe();
     const std::string other = general_->describe();
-    return own + (own.empty() ? "" : ", ") + "or " + name_ + (other.empty() ? "" : " " + other) +
-           " for operands that it does not take";
+    return own + (own.empty() ? "" : ", ") + "else " + name_ + (other.empty() ? "" : " " + other);
   }
 
  private:

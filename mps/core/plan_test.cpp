@@ -211,18 +211,16 @@ TEST(FallbackPlan, HasMemoryForBothAndNamesBoth) {
   };
   const auto plan = fallbackPlan(planOf("vectors", 8), planOf("of float32", 24), "elements", "");
   EXPECT_EQ(plan->scratchBytes(), 24U);
-  EXPECT_EQ(plan->describe(), "vectors, or elements of float32 for operands that it does not take");
+  EXPECT_EQ(plan->describe(), "vectors, else elements of float32");
   EXPECT_EQ(fallbackPlan(planOf("", 24), planOf("", 8), "elements", "")->scratchBytes(), 24U);
-  EXPECT_EQ(fallbackPlan(planOf("", 0), planOf("", 0), "elements", "")->describe(),
-            "or elements for operands that it does not take");
+  EXPECT_EQ(fallbackPlan(planOf("", 0), planOf("", 0), "elements", "")->describe(), "else elements");
 }
 
 TEST(FallbackPlan, IsRefusedWhereTheGeneralEntryRefuses) {
   int runs = 0;
   const auto preferred = std::make_shared<const RunCountingPlan>(runs, "");
   EXPECT_EQ(std::get<Refusal>(withFallback(preferred, even, Problem{7})).reason, "the number is odd");
-  EXPECT_EQ(std::get<0>(withFallback(preferred, even, Problem{2}))->describe(),
-            "or even by counting for operands that it does not take");
+  EXPECT_EQ(std::get<0>(withFallback(preferred, even, Problem{2}))->describe(), "else even by counting");
 }
 
 TEST(FallbackPlan, VerboseDispatchPrintsTheFirstRunOfTheGeneralOne) {
