@@ -296,14 +296,9 @@ class DropoutPlan final : public SelectivePlan {
   }
 
   [[nodiscard]] std::string describe() const override {
-    switch (kernel_) {
-      case Kernel::ChannelVectors:
-        return "mask per channel";
-      case Kernel::DenseVectors:
-        return "dense";
-      default:
-        return {};
-    }
+    return kernel_ == Kernel::ChannelVectors ? "mask per channel"
+           : kernel_ == Kernel::DenseVectors ? "dense"
+                                             : "";
   }
   [[nodiscard]] std::string_view objectionTo(const Operands& operands) const override {
     return objectionToUnaligned({inputOf(operands), operands.destination});

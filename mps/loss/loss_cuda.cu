@@ -424,21 +424,17 @@ Preparation prepareElements(const LossProblem& problem) {
 
 constexpr Implementation<LossProblem> kElements{"thread per element", prepareElements};
 
+template <LossKernels kernels, const Implementation<LossProblem>& next>
 Preparation prepareVectors(const LossProblem& problem) {
-  auto plan = std::make_shared<const LossPlan>(problem, LossKernels::Vectors);
+  auto plan = std::make_shared<const LossPlan>(problem, kernels);
   if (const std::string_view why = plan->objection(); !why.empty()) return Refusal{std::string(why)};
-  return withFallback(std::move(plan), kElements, problem);
+  return withFallback(std::move(plan), next, problem);
 }
 
-constexpr Implementation<LossProblem> kVectors{"16 bytes per thread", prepareVectors};
-
-Preparation prepareDense(const LossProblem& problem) {
-  auto plan = std::make_shared<const LossPlan>(problem, LossKernels::Dense);
-  if (const std::string_view why = plan->objection(); !why.empty()) return Refusal{std::string(why)};
-  return withFallback(std::move(plan), kVectors, problem);
-}
-
-constexpr Implementation<LossProblem> implementations[] = {{"dense", prepareDense}, kVectors, kElements};
+constexpr Implementation<LossProblem> kVectors{"16 bytes per thread",
+                                               prepareVectors<LossKernels::Vectors, kElements>};
+constexpr Implementation<LossProblem> kDense{"dense", prepareVectors<LossKernels::Dense, kVectors>};
+constexpr Implementation<LossProblem> implementations[] = {kDense, kVectors, kElements};
 
 }  // namespace
 

@@ -297,7 +297,8 @@ __global__ void padGradient(AxesArguments a) {
 }
 
 /// Padding and slices.
-class AxesPlan : public SelectivePlan {
+template <class Access>
+class AxesPlan final : public SelectivePlan {
  public:
   explicit AxesPlan(const ReshapeProblem& problem)
       : problem_(problem),
@@ -305,18 +306,14 @@ class AxesPlan : public SelectivePlan {
         y_(problem.y, problem.edgeMode, problem.source().height, problem.result().height),
         channels_(problem.channels, problem.edgeMode, problem.source().channels, problem.result().channels) {}
 
-  void run(mtl::Stream& stream, const Operands& operands) const override {
-    runWith<cuda::OneByOne>(stream, operands);
-  }
-
   [[nodiscard]] std::size_t scratchBytes() const override { return problem_.fill.size() * sizeof(float); }
   [[nodiscard]] bool canAccumulate() const override { return accumulates(problem_); }
+  [[nodiscard]] std::string_view objectionTo(const Operands& operands) const override {
+    if (Access::lanes == 1) return {};
+    return objectionToUnaligned({inputOf(problem_, operands), operands.destination});
+  }
 
- protected:
-  [[nodiscard]] const ReshapeProblem& problem() const { return problem_; }
-
-  template <class Access>
-  void runWith(mtl::Stream& stream, const Operands& operands) const {
+  void run(mtl::Stream& stream, const Operands& operands) const override {
     const TensorShape& to = problem_.destination;
     if (to.elements() == 0) return;
     auto* const fill = reinterpret_cast<float*>(operands.scratch);
@@ -342,20 +339,6 @@ class AxesPlan : public SelectivePlan {
   Axis x_;
   Axis y_;
   Axis channels_;
-};
-
-/// Tensors whose pixels are multiples of 16 bytes, of elements of type T.
-template <class T>
-class VectorAxesPlan final : public AxesPlan {
- public:
-  using AxesPlan::AxesPlan;
-
-  [[nodiscard]] std::string_view objectionTo(const Operands& operands) const override {
-    return objectionToUnaligned({inputOf(problem(), operands), operands.destination});
-  }
-  void run(mtl::Stream& stream, const Operands& operands) const override {
-    runWith<cuda::InVectors<T>>(stream, operands);
-  }
 };
 
 /// Whether the channels of each 16 bytes stay together, if both tensors have whole ones.
@@ -385,7 +368,7 @@ const char* refusalOfSizes(const ReshapeProblem& problem) {
 Preparation prepareElements(const ReshapeProblem& problem) {
   if (const char* const refusal = refusalOfSizes(problem)) return Refusal{refusal};
   if (problem.isReshape()) return std::make_shared<const OrderPlan>(problem);
-  return std::make_shared<const AxesPlan>(problem);
+  return std::make_shared<const AxesPlan<cuda::OneByOne>>(problem);
 }
 
 constexpr Implementation<ReshapeProblem> kElements{"thread per element", prepareElements};
@@ -415,8 +398,10 @@ Preparation prepareVectors(const ReshapeProblem& problem) {
   if (!cuda::takesLanes(problem.input) || !cuda::takesLanes(problem.destination) || !keepsVectors(problem))
     return Refusal{"pixels, or padding in channels, that are no multiples of 16 bytes"};
   if (format == Format::Float32)
-    return withFallback(std::make_shared<const VectorAxesPlan<float>>(problem), kElements, problem);
-  return withFallback(std::make_shared<const VectorAxesPlan<Float16>>(problem), kElements, problem);
+    return withFallback(std::make_shared<const AxesPlan<cuda::InVectors<float>>>(problem), kElements,
+                        problem);
+  return withFallback(std::make_shared<const AxesPlan<cuda::InVectors<Float16>>>(problem), kElements,
+                      problem);
 }
 
 constexpr std::array<Implementation<ReshapeProblem>, 3> kImplementations{

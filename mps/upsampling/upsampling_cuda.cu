@@ -260,18 +260,6 @@ class TablePlan : public SelectivePlan {
     return a;
   }
 
-  /// A thread for some channels of a column. @tparam Access how it reads and writes them
-  template <class Access>
-  void runColumns(mtl::Stream& stream, const Operands& operands) const {
-    UpsamplingArguments a = begin(stream, operands);
-    if (isForward())
-      return cuda::launchUpsample<Access>(stream, a, problem_.destination,
-                                          TableAxes{a.x.samples, a.y.samples});
-    a.setGrid(problem_.destination, Access::lanes);
-    mtl::cuda::launch(stream, gatherGradient<Access>, dim3(mtl::cuda::blocksFor(a.items, kUpsamplingThreads)),
-                      dim3(kUpsamplingThreads), RowsOf<Access>::Type::bytes, a);
-  }
-
  private:
   /// Whether a result lies at most two rows below the one above.
   [[nodiscard]] bool rowsFollow() const {
@@ -341,35 +329,25 @@ class TablePlan : public SelectivePlan {
   std::vector<float> filled_;
 };
 
-/// Any tensors.
-class ElementPlan final : public TablePlan {
+/// A thread for some channels of a column. @tparam Access how it reads and writes them
+template <class Access>
+class ColumnPlan final : public TablePlan {
  public:
-  explicit ElementPlan(const UpsamplingProblem& problem) : TablePlan(problem) {}
-
-  void run(mtl::Stream& stream, const Operands& operands) const override {
-    if (problem().destination.elements() == 0) return;
-    const auto format = cuda::commonFormat({&problem().input, &problem().destination});
-    if (format == ImageFeatureChannelFormat::Float32)
-      runColumns<OneOf<float>>(stream, operands);
-    else if (format == ImageFeatureChannelFormat::Float16)
-      runColumns<OneOf<Float16>>(stream, operands);
-    else
-      runColumns<cuda::OneByOne>(stream, operands);
-  }
-};
-
-/// Tensors of elements of type T whose pixels are multiples of 16 bytes.
-template <class T>
-class VectorPlan final : public TablePlan {
- public:
-  explicit VectorPlan(const UpsamplingProblem& problem) : TablePlan(problem) {}
+  explicit ColumnPlan(const UpsamplingProblem& problem) : TablePlan(problem) {}
 
   [[nodiscard]] std::string_view objectionTo(const Operands& operands) const override {
+    if (Access::lanes == 1) return {};
     return objectionToUnaligned({inputOf(operands), operands.destination});
   }
   void run(mtl::Stream& stream, const Operands& operands) const override {
-    if (problem().destination.elements() == 0) return;
-    runColumns<cuda::InVectors<T>>(stream, operands);
+    const TensorShape& destination = problem().destination;
+    if (destination.elements() == 0) return;
+    UpsamplingArguments a = begin(stream, operands);
+    if (isForward())
+      return cuda::launchUpsample<Access>(stream, a, destination, TableAxes{a.x.samples, a.y.samples});
+    a.setGrid(destination, Access::lanes);
+    mtl::cuda::launch(stream, gatherGradient<Access>, dim3(mtl::cuda::blocksFor(a.items, kUpsamplingThreads)),
+                      dim3(kUpsamplingThreads), RowsOf<Access>::Type::bytes, a);
   }
 };
 
@@ -465,7 +443,12 @@ Preparation withCommonFormat(const UpsamplingProblem& problem, Make&& make) {
 Preparation prepareElements(const UpsamplingProblem& problem) {
   if (problem.sampling == UpsamplingSampling::LanczosScale) return prepareLanczosElementsCuda(problem);
   if (const char* const refusal = refusalOfTables(problem)) return Refusal{refusal};
-  return std::make_shared<const ElementPlan>(problem);
+  const auto format = cuda::commonFormat({&problem.input, &problem.destination});
+  if (format == ImageFeatureChannelFormat::Float32)
+    return std::make_shared<const ColumnPlan<OneOf<float>>>(problem);
+  if (format == ImageFeatureChannelFormat::Float16)
+    return std::make_shared<const ColumnPlan<OneOf<Float16>>>(problem);
+  return std::make_shared<const ColumnPlan<cuda::OneByOne>>(problem);
 }
 
 constexpr Implementation<UpsamplingProblem> kElements{"thread per element", prepareElements};
@@ -486,7 +469,8 @@ Preparation prepareVectors(const UpsamplingProblem& problem) {
   return withCommonFormat(problem, [&](auto element) -> Preparation {
     if (!cuda::takesLanes(problem.input) || !cuda::takesLanes(problem.destination))
       return Refusal{"pixels that are no multiples of 16 bytes"};
-    return withFallback(std::make_shared<const VectorPlan<decltype(element)>>(problem), kElements, problem);
+    return withFallback(std::make_shared<const ColumnPlan<cuda::InVectors<decltype(element)>>>(problem),
+                        kElements, problem);
   });
 }
 
