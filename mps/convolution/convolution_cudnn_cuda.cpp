@@ -220,11 +220,7 @@ class CudnnPlan final : public SelectivePlan {
 
  private:
   const std::byte* loadWeights(mtl::Stream& stream, const Operands& operands) const {
-    if (weights_.areGiven(problem_)) return operands.parameters[0];
-    std::byte* const packed = operands.scratch + packedWeights_;
-    cuda::fillUpWeights(stream, problem_, weights_, reinterpret_cast<const float*>(operands.parameters[0]),
-                        packed);
-    return packed;
+    return weights_.load(stream, problem_, operands.parameters[0], operands.scratch + packedWeights_);
   }
 
   void runWeightsGradient(mtl::Stream& stream, const Operands& operands) const {

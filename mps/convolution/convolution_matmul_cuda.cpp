@@ -137,11 +137,7 @@ class MatmulPlan final : public SelectivePlan {
 
  private:
   const std::byte* loadWeights(mtl::Stream& stream, const Operands& operands) const {
-    if (weights_.areGiven(problem_)) return operands.parameters[0];
-    std::byte* const packed = operands.scratch + packedWeights_;
-    cuda::fillUpWeights(stream, problem_, weights_, reinterpret_cast<const float*>(operands.parameters[0]),
-                        packed);
-    return packed;
+    return weights_.load(stream, problem_, operands.parameters[0], operands.scratch + packedWeights_);
   }
 
   void multiply(mtl::Stream& stream, const Operands& operands, const std::byte* a, const std::byte* b,

@@ -21,7 +21,7 @@ class FallbackPlan final : public Plan {
     const std::string_view objection = preferred_->objectionTo(operands);
     if (objection.empty()) return preferred_->run(stream, operands);
     if (verboseDispatch() && !isPrinted_.test_and_set())
-      printDispatch(problem_ + ": " + name_ + " runs, since " + std::string(objection));
+      printDispatch(problem_ + ": left to " + name_ + ", since " + std::string(objection));
     general_->run(stream, operands);
   }
 

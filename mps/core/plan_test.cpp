@@ -235,7 +235,7 @@ TEST(FallbackPlan, VerboseDispatchPrintsTheFirstRunOfTheGeneralOne) {
         for (const bool isShifted : {false, true, true}) plan->run(stream, ShiftedOperands(isShifted));
         std::exit(0);
       },
-      ::testing::ExitedWithCode(0), "^unmetal: problem 4: even runs, since an address is unaligned\n$");
+      ::testing::ExitedWithCode(0), "^unmetal: problem 4: left to even, since an address is unaligned\n$");
   unsetenv("UNMETAL_VERBOSE");
 }
 
