@@ -123,11 +123,13 @@ void addTrainCommand(CLI::App& program) {
       ->check(number(0, 1e6))
       ->capture_default_str();
   command
-      ->add_option("--weight-decay", options->weightDecay,
-                   "Factor of the weights that is added to their gradients")
+      ->add_option(
+          "--weight-decay", options->weightDecay,
+          "Factor of the weights that is added to their gradients; adamw takes it, times the learning rate, "
+          "off the weights")
       ->type_name("X")
       ->check(number(0, 1e30))
-      ->capture_default_str();
+      ->default_str("0, for adamw 0.01");
   command
       ->add_option("--seed", options->seed,
                    "Of weights, order and dropout: the same seed gives the same bytes")

@@ -148,12 +148,13 @@ struct Trainer::State {
   State(const Network& trained, TrainerOptions wanted) : network(trained), options(std::move(wanted)) {
     if (options.epochs == 0) throw mps::Error("Trainer", "epochs", "0", "at least 1");
     const auto own = options.optimizer.optimizer();
-    if (own && options.weightDecay != 0)
-      throw mps::Error("Trainer", "weightDecay", std::to_string(options.weightDecay),
-                       "0 with an optimiser that has a regularisation of its own");
-    if (!std::isfinite(options.weightDecay) || options.weightDecay < 0)
-      throw mps::Error("Trainer", "weightDecay", std::to_string(options.weightDecay), "0 or more");
     const std::string name = options.optimizer.name();
+    const double weightDecay = options.weightDecay.value_or(own ? 0 : defaultWeightDecay(name));
+    if (own && weightDecay != 0)
+      throw mps::Error("Trainer", "weightDecay", std::to_string(weightDecay),
+                       "0 with an optimiser that has a regularisation of its own");
+    if (!std::isfinite(weightDecay) || weightDecay < 0)
+      throw mps::Error("Trainer", "weightDecay", std::to_string(weightDecay), "0 or more");
     learningRate = options.learningRate.value_or(own ? static_cast<double>(own->learningRate())
                                                      : defaultLearningRate(name));
     // What it refuses is refused now.
@@ -162,7 +163,7 @@ struct Trainer::State {
     if (own)
       network.setOptimizer(own);
     else
-      network.setOptimizer(makeOptimizer(network.device(), name, learningRate, options.weightDecay),
+      network.setOptimizer(makeOptimizer(network.device(), name, learningRate, weightDecay),
                            adamFormOf(name));
     training = network.makeTrainingGraph(options.batchSize);
   }

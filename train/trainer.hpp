@@ -26,6 +26,7 @@ namespace unmetal::train {
 /// | `momentum`, `nesterov` | with a momentum of 0.9 | 0.01 |
 /// | `rmsprop` | decay 0.9 | 0.001 |
 /// | `adam`, `amsgrad` | beta 0.9 and 0.999 | 0.001 |
+/// | `adamw` | Adam with decoupled weight decay, 0.01 unless given | 0.001 |
 class OptimizerChoice {
  public:
   OptimizerChoice(std::string name) : choice_(std::move(name)) {}
@@ -67,8 +68,10 @@ struct TrainerOptions {
   OptimizerChoice optimizer = "adam";
   std::optional<double> learningRate = std::nullopt;  ///< unset: the optimiser's own
   Schedule schedule = "constant";  ///< over the steps of each fit(), e.g. Schedule::cosine().withWarmup(2)
-  double weightDecay = 0;          ///< times the weight is added to each gradient (L2)
-  std::uint64_t seed = 0;          ///< of the order of pictures
+  /// Times the weight is added to each gradient (L2); of `adamw` times weight and learning rate is taken off the weight. 0 or
+  /// more. Unset: 0, of `adamw` 0.01.
+  std::optional<double> weightDecay = std::nullopt;
+  std::uint64_t seed = 0;  ///< of the order of pictures
   /// Of activations and their gradients, Float32 or Float16, whose losses are scaled. Unset: the network's.
   std::optional<mps::ImageFeatureChannelFormat> format = std::nullopt;
   /// Whether the network has the weights of the epoch with the best accuracy of validation in the end, not the last ones.

@@ -229,6 +229,32 @@ TEST(Trainer, TakesAnOptimizerAndFloat16) {
   EXPECT_EQ(rates, std::vector<double>(4, static_cast<double>(0.005F)));
 }
 
+/// What decays is the weight, by the learning rate of each step, whatever Adam makes of the gradient.
+TEST(Trainer, AdamWDecaysWeights) {
+  const Bars data(32);
+  const auto weightsAfter = [&](TrainerOptions options) {
+    options.epochs = 1;
+    options.batchSize = 16;
+    options.schedule = "step";  // one step with 0.01, one with a tenth of it
+    options.learningRate = 0.01;
+    const Network network = smallNetwork();
+    Trainer(network, options).fit(data);
+    return bytesOf(network);
+  };
+  const auto own = [](mps::NNRegularizationType type, float scale) {
+    return mps::NNOptimizerAdam::create(device(), 0.9, 0.999, 1e-8F, 0,
+                                        mps::NNOptimizerDescriptor(0.01F, 1, type, scale));
+  };
+  using enum mps::NNRegularizationType;
+  EXPECT_EQ(weightsAfter({.optimizer = "adamw"}), weightsAfter({.optimizer = own(Decoupled, 0.01F)}));
+  EXPECT_EQ(weightsAfter({.optimizer = "adamw", .weightDecay = 0.5}),
+            weightsAfter({.optimizer = own(Decoupled, 0.5F)}));
+  EXPECT_EQ(weightsAfter({.optimizer = "adam", .weightDecay = 0.5}),
+            weightsAfter({.optimizer = own(L2, 0.5F)}));
+  EXPECT_EQ(weightsAfter({.optimizer = "adamw", .weightDecay = 0}), weightsAfter({.optimizer = "adam"}));
+  EXPECT_NE(weightsAfter({.optimizer = "adamw"}), weightsAfter({.optimizer = "adam"}));
+}
+
 TEST(Trainer, WrongOptionsAreRefused) {
   const auto trouble = [](const TrainerOptions& options) {
     return errorOf<mps::Error>([&] { Trainer(smallNetwork(), options); });

@@ -45,6 +45,13 @@ HWY_INLINE V prepareGradient(D d, const OptimizerRule& rule, const StepFloats& n
   return g;
 }
 
+/// The value to begin with: decoupled weight decay.
+template <class D, class V>
+HWY_INLINE V decayed(D d, const OptimizerRule& rule, const StepFloats& numbers, V value) {
+  if (rule.regularizationType != NNRegularizationType::Decoupled) return value;
+  return hn::NegMulAdd(hn::Set(d, numbers.regularizationScale), value, value);
+}
+
 /// value - lr numerator / (sqrt(square) + epsilon)
 template <class D, class V>
 HWY_INLINE V normalizedUpdate(D d, const StepFloats& numbers, V value, V numerator, V square) {
@@ -136,7 +143,8 @@ void updateElements(const OptimizerStep& step, const OptimizerTensor& tensor, st
         const std::size_t i = first + offset;
         const V value = lanes.load(d, pointers.values + i);
         const V g = prepareGradient(d, rule, numbers, lanes.load(d, pointers.gradient + i), value);
-        lanes.store(d, Update::apply(d, numbers, pointers, i, lanes, value, g), pointers.result + i);
+        const V old = decayed(d, rule, numbers, value);
+        lanes.store(d, Update::apply(d, numbers, pointers, i, lanes, old, g), pointers.result + i);
       });
 }
 
@@ -270,6 +278,7 @@ std::string OptimizerProblem::describe() const {
   std::string text = name(rule.kind);
   if (rule.regularizationType == NNRegularizationType::L1) text += " L1";
   if (rule.regularizationType == NNRegularizationType::L2) text += " L2";
+  if (rule.regularizationType == NNRegularizationType::Decoupled) text += " decoupled";
   if (rule.applyGradientClipping) text += " clipped";
   text += ", " + std::to_string(rows) + " x " + std::to_string(count);
   const std::int64_t strides[] = {gradientStride, valuesStride,   resultStride,

@@ -78,6 +78,8 @@ template <OptimizerKind kind>
 __device__ void update(const StepArguments& a, OptimizerElement& e) {
   const OptimizerFloats& n = a.numbers;
   const float g = prepareGradient(a, e.gradient, e.value);
+  if (a.regularizationType == NNRegularizationType::Decoupled)
+    e.value = fmaf(-n.regularizationScale, e.value, e.value);
   const auto average = [](float decay, float complement, float old, float term) {
     return fmaf(decay, old, complement * term);
   };

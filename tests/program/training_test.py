@@ -62,10 +62,11 @@ class Training(ProgramTest):
     def test_knows_each_optimizer_and_schedule(self):
         # The tensors that each optimiser keeps for a layer's weights.
         slots = {"sgd": [], "momentum": ["momentum"], "nesterov": ["momentum"], "rmsprop": ["sumOfSquares"],
-                 "adam": ["momentum", "velocity"], "amsgrad": ["maximumVelocity", "momentum", "velocity"]}
+                 "adam": ["momentum", "velocity"], "amsgrad": ["maximumVelocity", "momentum", "velocity"],
+                 "adamw": ["momentum", "velocity"]}
         last_losses = set()
         for number, (optimizer, expected) in enumerate(slots.items()):
-            schedule = ("constant", "step", "cosine")[number % 3]
+            schedule = ("constant", "step", "cosine", "one-cycle")[number % 4]
             self.train(optimizer, "--optimizer", optimizer, "--lr-schedule", schedule, "--lr", "0.001",
                        "--weight-decay", "0.0001", epochs=1)
             names = header(self.folder / optimizer / "checkpoint.safetensors")
