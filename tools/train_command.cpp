@@ -131,6 +131,12 @@ void addTrainCommand(CLI::App& program) {
       ->check(number(0, 1e30))
       ->default_str("0, for adamw 0.01");
   command
+      ->add_option("--clip-norm", options->clipNorm,
+                   "Longest vector of all gradients of a step: longer ones are shortened; 0 for no limit")
+      ->type_name("X")
+      ->check(number(0, 1e30))
+      ->capture_default_str();
+  command
       ->add_option("--seed", options->seed,
                    "Of weights, order and dropout: the same seed gives the same bytes")
       ->type_name("N")

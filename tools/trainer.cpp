@@ -157,6 +157,7 @@ Trainer::Trainer(const std::shared_ptr<mtl::Device>& device, const TrainingOptio
   totalSteps_ = stepsPerEpoch_ * options_.epochs;
   schedule_.emplace(train::Schedule(options_.schedule).withWarmup(options_.warmup), learningRate_,
                     stepsPerEpoch_, options_.epochs);
+  network_.training->setGradientNormLimit(static_cast<float>(options_.clipNorm));
   if (resumed_) restore(*resumed_);
   const mps::ImageDescriptor picture(pictureFormat(*device_), training_.width, training_.height,
                                      training_.channels);
@@ -278,6 +279,7 @@ TrainingSettings Trainer::settings() const {
                             {"lr-schedule", options_.schedule},
                             {"warmup", textOf(options_.warmup)},
                             {"weight-decay", textOf(weightDecay_)},
+                            {"clip-norm", textOf(options_.clipNorm)},
                             {"seed", std::to_string(options_.seed)},
                             {"format", options_.format},
                             {"allow-reduced-precision", options_.allowReducedPrecision ? "yes" : "no"},

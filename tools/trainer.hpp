@@ -41,6 +41,7 @@ struct TrainingOptions {
   std::optional<double> learningRate;  ///< unset: the optimiser's own
   double warmup = 0;                   ///< epochs in front of the schedule
   std::optional<double> weightDecay;   ///< unset: the optimiser's own
+  double clipNorm = 0;                 ///< of all gradients; 0: they are not clipped
   std::uint64_t seed = 0;
   std::string format = "float32";  ///< of activations, or float16
   bool allowReducedPrecision = false;

@@ -165,7 +165,10 @@ struct Trainer::State {
     else
       network.setOptimizer(makeOptimizer(network.device(), name, learningRate, weightDecay),
                            adamFormOf(name));
+    if (!std::isfinite(options.clipNorm) || options.clipNorm < 0)
+      throw mps::Error("Trainer", "clipNorm", std::to_string(options.clipNorm), "0 or more");
     training = network.makeTrainingGraph(options.batchSize);
+    training.graph->setGradientNormLimit(static_cast<float>(options.clipNorm));
   }
 
   std::vector<EpochReport> fit(const Dataset& data, const Dataset* validation);

@@ -71,6 +71,9 @@ struct TrainerOptions {
   /// Times the weight is added to each gradient (L2); of `adamw` times weight and learning rate is taken off the weight. 0 or
   /// more. Unset: 0, of `adamw` 0.01.
   std::optional<double> weightDecay = std::nullopt;
+  /// Gradient clipping by norm: where the norm of all gradients of a step is larger, they are multiplied by clipNorm / norm
+  /// (mps::NNGraph::setGradientNormLimit()). 0: they are not clipped.
+  double clipNorm = 0;
   std::uint64_t seed = 0;  ///< of the order of pictures
   /// Of activations and their gradients, Float32 or Float16, whose losses are scaled. Unset: the network's.
   std::optional<mps::ImageFeatureChannelFormat> format = std::nullopt;

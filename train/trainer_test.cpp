@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <stdexcept>
 
@@ -255,6 +256,37 @@ TEST(Trainer, AdamWDecaysWeights) {
   EXPECT_NE(weightsAfter({.optimizer = "adamw"}), weightsAfter({.optimizer = "adam"}));
 }
 
+/// Float16's losses are scaled; what is clipped are the gradients without that.
+TEST(Trainer, ClipsGradients) {
+  const Bars data(32);
+  const auto weightsAfter = [&](double clipNorm, std::optional<mps::ImageFeatureChannelFormat> format) {
+    TrainerOptions options{.epochs = 1, .batchSize = 32, .optimizer = "sgd", .learningRate = 1};
+    options.clipNorm = clipNorm;
+    options.format = format;
+    const Network network = smallNetwork();
+    Trainer(network, options).fit(data);
+    const std::vector<std::byte> bytes = bytesOf(network);
+    std::vector<float> values(bytes.size() / sizeof(float));
+    std::memcpy(values.data(), bytes.data(), bytes.size());
+    return values;
+  };
+  for (const auto format :
+       {mps::ImageFeatureChannelFormat::Float32, mps::ImageFeatureChannelFormat::Float16}) {
+    const std::vector<float> before = weightsAfter(1e-20, format);
+    const auto lengthOfAStep = [&](double clipNorm) {
+      const std::vector<float> after = weightsAfter(clipNorm, format);
+      double sum = 0;
+      for (std::size_t i = 0; i < after.size(); ++i)
+        sum += std::pow(static_cast<double>(after[i] - before[i]), 2);
+      return std::sqrt(sum);
+    };
+    const double whole = lengthOfAStep(0);
+    EXPECT_GT(whole, 0.1);
+    EXPECT_NEAR(lengthOfAStep(whole / 4), whole / 4, 1e-5);
+    EXPECT_EQ(weightsAfter(2 * whole, format), weightsAfter(0, format));
+  }
+}
+
 TEST(Trainer, WrongOptionsAreRefused) {
   const auto trouble = [](const TrainerOptions& options) {
     return errorOf<mps::Error>([&] { Trainer(smallNetwork(), options); });
@@ -266,6 +298,7 @@ TEST(Trainer, WrongOptionsAreRefused) {
   EXPECT_THAT(trouble({.learningRate = -1}), HasSubstr("the learning rate is -1"));
   EXPECT_THAT(trouble({.epochs = 2, .schedule = Schedule::constant().withWarmup(2)}),
               HasSubstr("the warm-up is 2.000000 epochs"));
+  EXPECT_EQ(trouble({.clipNorm = -1}), "Trainer: clipNorm is -1.000000, expected 0 or more");
   EXPECT_THAT(trouble({.weightDecay = -1}), HasSubstr("weightDecay is -1.000000, expected 0 or more"));
   EXPECT_THAT(trouble({.optimizer = mps::NNOptimizerAdam::create(device(), 0.1F), .weightDecay = 0.1}),
               HasSubstr("expected 0 with an optimiser that has a regularisation of its own"));

@@ -25,14 +25,17 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 struct StepFloats : OptimizerFloats {
   explicit StepFloats(const OptimizerStep& step)
-      : OptimizerFloats(step.numbers), unscale(step.lossScale != nullptr ? step.lossScale->inverse : 1.0F) {}
+      : OptimizerFloats(step.numbers),
+        unscale(step.lossScale != nullptr ? step.lossScale->inverse : 1.0F),
+        gradientFactor(step.gradientFactor != nullptr ? *step.gradientFactor : 1.0F) {}
   float unscale;
+  float gradientFactor;
 };
 
-/// Loss scale, clipping, rescale, regularisation.
+/// Loss scale, limit of the norm, clipping, rescale, regularisation.
 template <class D, class V>
 HWY_INLINE V prepareGradient(D d, const OptimizerRule& rule, const StepFloats& numbers, V g, V value) {
-  g = hn::Mul(g, hn::Set(d, numbers.unscale));
+  g = hn::Mul(hn::Mul(g, hn::Set(d, numbers.unscale)), hn::Set(d, numbers.gradientFactor));
   if (rule.applyGradientClipping)
     g = atMost(d, atLeast(d, g, numbers.gradientClipMin), numbers.gradientClipMax);
   g = hn::Mul(g, hn::Set(d, numbers.gradientRescale));

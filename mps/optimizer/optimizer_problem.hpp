@@ -131,6 +131,7 @@ struct OptimizerStep {
   OptimizerRule rule;
   OptimizerNumbers numbers;
   const LossScaleNumbers* lossScale = nullptr;  ///< on the device; null: none
+  const float* gradientFactor = nullptr;        ///< on the device, of measureGradientNorm...(); null: 1
   bool operator==(const OptimizerStep&) const = default;
 };
 

@@ -138,3 +138,17 @@ def test_adamw_decays_weights():
     assert np.array_equal(predictions(optimizer="adamw", weight_decay=0), adam) and not np.array_equal(adam, adamw)
     with pytest.raises(unmetal.ArgumentError, match="weight_decay is -1|weightDecay is -1"):
         train.Trainer(small_network(), weight_decay=-1)
+
+
+def test_gradients_are_clipped():
+    data = train.Dataset(*bars(32))
+
+    def predictions(**options):
+        network = small_network()
+        train.Trainer(network, epochs=1, batch_size=16, optimizer="sgd", **options).fit(data)
+        return network.predict(bars(4)[0] * 0 + 1)
+
+    assert np.array_equal(predictions(), predictions(clip_norm=1e6))
+    assert not np.array_equal(predictions(), predictions(clip_norm=1e-3))
+    with pytest.raises(unmetal.ArgumentError, match="clipNorm is -1|clip_norm is -1"):
+        train.Trainer(small_network(), clip_norm=-1)

@@ -76,7 +76,7 @@ class Training(ProgramTest):
 
     def test_the_schedule_and_the_decay_change_the_training(self):
         losses = [self.last_loss(*options) for options in
-                  ([], ["--lr-schedule", "step"], ["--lr-schedule", "cosine"], ["--lr-schedule", "one-cycle"], ["--warmup", "0.5"], ["--weight-decay", "0.1"], ["--lr", "0.01"])]
+                  ([], ["--lr-schedule", "step"], ["--lr-schedule", "cosine"], ["--lr-schedule", "one-cycle"], ["--warmup", "0.5"], ["--weight-decay", "0.1"], ["--clip-norm", "0.1"], ["--lr", "0.01"])]
         self.assertEqual(len(set(losses)), len(losses))
 
     def last_loss(self, *options):
