@@ -220,6 +220,17 @@ Network::Network(const Shape& pictures, const NetworkOptions& options)
   state_->layers.push_back(std::move(input));
 }
 
+Network Network::copy() const {
+  Network other(inputShape(), options());
+  detail::NetworkState& state = *other.state_;
+  state.layers = state_->layers;
+  state.labels = state_->labels;
+  state.stemCounts = state_->stemCounts;
+  state.frozen = state_->frozen;
+  detail::WeightValues::of(trainableLayers(), device()).giveTo(other.trainableLayers(), device());
+  return other;
+}
+
 Features Network::addTo(const std::shared_ptr<detail::NetworkState>& state, const LayerKind& kind,
                         std::span<const Features> inputs, const std::string& label) {
   std::vector<std::size_t> indices;

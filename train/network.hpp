@@ -17,6 +17,7 @@
 #include "mps/optimizer/optimizer.hpp"
 #include "mps/trainable/optimizer_slots.hpp"
 #include "mps/trainable/trainable_layer.hpp"
+#include "train/evaluation.hpp"
 #include "train/layers.hpp"
 
 namespace unmetal::train {
@@ -149,17 +150,6 @@ struct TrainingGraph {
   std::shared_ptr<mps::LossScale> lossScale = nullptr;  ///< of Float16; null in Float32
 };
 
-/// How well a network tells the classes of pictures apart.
-struct Evaluation {
-  std::size_t correct = 0;  ///< pictures whose class has the largest probability
-  std::size_t count = 0;
-  double loss = 0;  ///< mean cross-entropy
-
-  [[nodiscard]] double accuracy() const {
-    return count == 0 ? 0 : static_cast<double>(correct) / static_cast<double>(count);
-  }
-};
-
 /// A convolutional network: its layers in the order in which they were added, and their weights.
 ///
 ///     unmetal::train::Network network({28, 28, 1});
@@ -186,6 +176,9 @@ class Network {
  public:
   /// @param pictures {height, width, channels} of each
   explicit Network(const Shape& pictures, const NetworkOptions& options = {});
+
+  /// Another network with the same layers, values and frozen layers, without an optimiser. No work on this one may be in flight.
+  [[nodiscard]] Network copy() const;
 
   /// The pictures.
   [[nodiscard]] Features input() const;
