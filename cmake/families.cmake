@@ -105,10 +105,12 @@ unmetal_family(loss
   TESTS forward_loss_test.cpp loss_labels_test.cpp loss_test.cpp yolo_loss_test.cpp)
 unmetal_family(optimizer
   HEADERS optimizer_descriptor.hpp
-  SOURCES combined_updates.cpp optimizer_coding.cpp optimizer_kinds.cpp
-  CUDA optimizer_cuda.cu
-  TESTS combined_updates_test.cpp optimizer_batch_normalization_test.cpp optimizer_convolution_test.cpp
-        optimizer_image_normalization_test.cpp optimizer_matrix_test.cpp optimizer_test.cpp)
+  SOURCES combined_updates.cpp gradient_norm_cpu.cpp optimizer_coding.cpp optimizer_kinds.cpp
+  CUDA gradient_norm_cuda.cu optimizer_cuda.cu
+  TESTS combined_updates_test.cpp gradient_norm_test.cpp optimizer_batch_normalization_test.cpp
+        optimizer_convolution_test.cpp
+        optimizer_image_normalization_test.cpp optimizer_matrix_test.cpp optimizer_test.cpp
+        optimizer_weight_decay_test.cpp)
 unmetal_family(matrix
   HEADERS matrix_copy.hpp matrix_fully_connected.hpp matrix_image_copy.hpp matrix_random.hpp matrix_sum.hpp
   SOURCES matrix_copy.cpp matrix_copy_coding.cpp matrix_copy_cpu.cpp matrix_fully_connected.cpp matrix_image_copy.cpp

@@ -1,5 +1,7 @@
 #include "tools/checkpoint.hpp"
 
+#include <algorithm>
+#include <array>
 #include <charconv>
 #include <chrono>
 #include <cmath>
@@ -20,10 +22,11 @@ constexpr const char* settingPrefix = "setting.";
 constexpr const char* plansName = "plans";
 constexpr const char* arithmeticName = "arithmetic";
 constexpr const char* augmentationName = "augment";
-constexpr const char* warmupName = "warmup";
 constexpr const char* picturesName = "pictures";
 constexpr const char* validationName = "validation";
 constexpr const char* countersName = "random.counters";
+
+constexpr std::array<std::string_view, 2> newSettings{"warmup", "clip-norm"};
 
 constexpr const char* classPrefix = "class.";
 
@@ -40,6 +43,11 @@ std::string textOf(float value) {
   char text[32];
   const auto result = std::to_chars(std::begin(text), std::end(text), value);
   return {text, result.ptr};
+}
+
+/// Whether earlier versions wrote checkpoints without this setting.
+bool isNewSetting(std::string_view name) {
+  return std::ranges::find(newSettings, name) != newSettings.end();
 }
 
 /// Whether a tensor is a mean of squares, which is not negative.
@@ -240,7 +248,7 @@ void CheckpointFile::restoreWeights(Network& network) const {
 void CheckpointFile::checkSettings(const TrainingSettings& settings) const {
   for (const auto& [name, value] : settings) {
     if (name == plansName || name == arithmeticName || name == picturesName) continue;
-    if (name == warmupName && !hasSetting(name)) continue;  // a version without warm-ups
+    if (!hasSetting(name) && isNewSetting(name)) continue;
     const std::string ours = name == augmentationName ? nameOf(augmentation()) : setting(name);
     const bool mayDiffer = name == "epochs" || name == "lr";
     if (ours != value && !mayDiffer)

@@ -126,8 +126,16 @@ void addTrainCommand(CLI::App& program) {
       ->check(number(0, 1e6))
       ->capture_default_str();
   command
-      ->add_option("--weight-decay", options->weightDecay,
-                   "Factor of the weights that is added to their gradients")
+      ->add_option(
+          "--weight-decay", options->weightDecay,
+          "Factor of the weights that is added to their gradients; adamw takes it, times the learning rate, "
+          "off the weights")
+      ->type_name("X")
+      ->check(number(0, 1e30))
+      ->default_str("0, for adamw 0.01");
+  command
+      ->add_option("--clip-norm", options->clipNorm,
+                   "Longest vector of all gradients of a step: longer ones are shortened; 0 for no limit")
       ->type_name("X")
       ->check(number(0, 1e30))
       ->capture_default_str();

@@ -43,7 +43,7 @@ std::string textOf(double value) {
 }
 
 Network networkFor(const std::shared_ptr<mtl::Device>& device, const TrainingOptions& options,
-                   const Dataset& data, double learningRate) {
+                   const Dataset& data, double learningRate, double weightDecay) {
   NetworkOptions network;
   network.name = options.network;
   network.width = data.width;
@@ -55,7 +55,7 @@ Network networkFor(const std::shared_ptr<mtl::Device>& device, const TrainingOpt
   network.format = options.format == "float16" ? mps::ImageFeatureChannelFormat::Float16
                                                : mps::ImageFeatureChannelFormat::Float32;
   network.allowReducedPrecision = options.allowReducedPrecision;
-  network.optimizer = train::makeOptimizer(device, options.optimizer, learningRate, options.weightDecay);
+  network.optimizer = train::makeOptimizer(device, options.optimizer, learningRate, weightDecay);
   network.adamForm = train::adamFormOf(options.optimizer);
   // A file that is not this network's is refused before the network takes memory.
   if (options.resume) {
@@ -146,7 +146,9 @@ Trainer::Trainer(const std::shared_ptr<mtl::Device>& device, const TrainingOptio
       test_(loadDataset(options_.data, Split::Test, options_.pictures)),
       isNetworkChosen_(options_.network.empty()),
       learningRate_(options_.learningRate.value_or(train::defaultLearningRate(options_.optimizer))),
-      network_(networkFor(device, options_ = completed(options_, training_), training_, learningRate_)),
+      weightDecay_(options_.weightDecay.value_or(train::defaultWeightDecay(options_.optimizer))),
+      network_(networkFor(device, options_ = completed(options_, training_), training_, learningRate_,
+                          weightDecay_)),
       display_(options_.quiet ? ProgressDisplay::silent() : ProgressDisplay::onStandardOutput()) {
   if (options_.batchSize == 0 || options_.batchSize > training_.count())
     throw mps::Error("--batch " + std::to_string(options_.batchSize) + ": give a number from 1 to the " +
@@ -156,6 +158,7 @@ Trainer::Trainer(const std::shared_ptr<mtl::Device>& device, const TrainingOptio
   totalSteps_ = stepsPerEpoch_ * options_.epochs;
   schedule_.emplace(train::Schedule(options_.schedule).withWarmup(options_.warmup), learningRate_,
                     stepsPerEpoch_, options_.epochs);
+  network_.training->setGradientNormLimit(static_cast<float>(options_.clipNorm));
   if (resumed_) restore(*resumed_);
   const mps::ImageDescriptor picture(pictureFormat(*device_), training_.width, training_.height,
                                      training_.channels);
@@ -283,7 +286,8 @@ TrainingSettings Trainer::settings() const {
                             {"lr", textOf(learningRate_)},
                             {"lr-schedule", options_.schedule},
                             {"warmup", textOf(options_.warmup)},
-                            {"weight-decay", textOf(options_.weightDecay)},
+                            {"weight-decay", textOf(weightDecay_)},
+                            {"clip-norm", textOf(options_.clipNorm)},
                             {"seed", std::to_string(options_.seed)},
                             {"format", options_.format},
                             {"allow-reduced-precision", options_.allowReducedPrecision ? "yes" : "no"},

@@ -40,7 +40,8 @@ struct TrainingOptions {
   std::string optimizer = "adam";
   std::optional<double> learningRate;  ///< unset: the optimiser's own
   double warmup = 0;                   ///< epochs in front of the schedule
-  double weightDecay = 0;
+  std::optional<double> weightDecay;   ///< unset: the optimiser's own
+  double clipNorm = 0;                 ///< of all gradients; 0: they are not clipped
   std::uint64_t seed = 0;
   std::string format = "float32";  ///< of activations, or float16
   bool allowReducedPrecision = false;
@@ -123,6 +124,7 @@ class Trainer {
   Dataset test_;
   bool isNetworkChosen_;  ///< by chooseTraining()
   double learningRate_;
+  double weightDecay_;
   Network network_;
   TrainingPosition position_;
   std::uint64_t stepsPerEpoch_ = 0;

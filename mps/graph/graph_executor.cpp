@@ -104,6 +104,11 @@ void recordFiniteCheck(mtl::CommandBuffer& commandBuffer, const std::string& nam
 
 }  // namespace
 
+Error updatedApart(const NNGraph& graph, const ProgramStep& step) {
+  return {graph.describe(), "gradientNormLimit", "set, but the layer of " + step.name + " is updated apart",
+          "layers whose weights are on the device, with states that are not temporary"};
+}
+
 /// One encode under way.
 struct GraphExecutor::Run {
   NNGraph& graph;
@@ -321,10 +326,13 @@ void GraphExecutor::encodeUpdate(Run& run, const ProgramStep& step) {
   const StateBatch& states = run.states[step.sourceStates[0]];
   if (step.update->style() == NNTrainingStyle::UpdateDeviceGPU) {
     const void* const weights = deviceParametersOf(*program_->steps[step.forward].kernel);
+    if (run.graph.gradientNormLimit() > 0 && (weights == nullptr || states[0]->isTemporary()))
+      throw updatedApart(run.graph, step);
     if (weights != nullptr && !run.updated.insert(weights).second) run.combinedUpdates.separate();
     step.update->encode(run.commandBuffer, states, weights != nullptr ? &run.combinedUpdates : nullptr);
     return;
   }
+  if (run.graph.gradientNormLimit() > 0) throw updatedApart(run.graph, step);
   run.hostUpdates.push_back({step.update, states, step.update->prepareHostUpdate(run.commandBuffer, states)});
 }
 
@@ -400,7 +408,7 @@ ImageBatch GraphExecutor::encode(NNGraph& graph, const std::shared_ptr<mtl::Comm
   waitForHostUpdates(graph, *commandBuffer);
   GraphLayout& layout = layoutFor(graph, sourceImages);
   Run run{graph, commandBuffer, layout, bind(layout, commandBuffer->commandQueue()),
-          {},    true,          {},     {*device_, program_}};
+          {},    true,          {},     {*device_, program_, graph.gradientNormLimit()}};
   run.states.resize(program_->states.size());
   for (std::size_t i = 0; i < sourceStates.size(); ++i)
     run.states[program_->sourceStates[i]] = sourceStates[i];

@@ -150,7 +150,7 @@ class BatchNormalizationUpdate final : public LayerUpdate {
     {
       std::optional<CombinedUpdates::Scope> scope;
       const bool isLive = source.deviceMeanAndVariance(forward_->device()) != nullptr;
-      if (combined != nullptr && isLive) scope.emplace(*combined);
+      if (combined != nullptr && isLive) scope.emplace(*combined, CombinedUpdates::Gradients::None);
       const auto updated = source.updateMeanAndVariance(commandBuffer, state);
       if (updated && !isLive) forward_->reloadMeanAndVariance(commandBuffer, updated);
     }

@@ -5,6 +5,7 @@
 
 #include "mps/batch_normalization/batch_normalization.hpp"
 #include "mps/convolution/kernel_with_weights.hpp"
+#include "mps/core/checked_number.hpp"
 #include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
 #include "mps/core/layer_kernel.hpp"
@@ -57,7 +58,8 @@ NNGraph::NNGraph(const NNGraph& other)
       format_(other.format_),
       allocator_(other.allocator_),
       outputStateIsTemporary_(other.outputStateIsTemporary_),
-      stopsAtNonFiniteValues_(other.stopsAtNonFiniteValues_) {}
+      stopsAtNonFiniteValues_(other.stopsAtNonFiniteValues_),
+      gradientNormLimit_(other.gradientNormLimit_) {}
 
 NNGraph::~NNGraph() = default;
 
@@ -234,6 +236,10 @@ std::size_t NNGraph::readCountForSourceState(std::size_t index) const {
   return 1;
 }
 
+void NNGraph::setGradientNormLimit(float limit) {
+  gradientNormLimit_ = detail::checkedNotNegative(describe(), "gradientNormLimit", limit);
+}
+
 std::size_t NNGraph::plannedTemporaryBytes() const {
   const detail::GraphLayout* layout = executor_->lastLayout();
   return layout == nullptr ? 0 : layout->plan.peakBytes;
@@ -254,6 +260,10 @@ void NNGraph::codeProperties(Coder& coder) {
   coder.code("destinationImageAllocator", allocator_);
   coder.code("outputStateIsTemporary", outputStateIsTemporary_);
   coder.code("stopsAtNonFiniteValues", stopsAtNonFiniteValues_);
+  // Earlier versions have written none.
+  if (!coder.isDecoding() || coder.contains("gradientNormLimit"))
+    coder.code("gradientNormLimit", gradientNormLimit_);
+  setGradientNormLimit(gradientNormLimit_);
   detail::codeProgram(coder, *program_);
   if (coder.isDecoding()) executor_ = std::make_shared<detail::GraphExecutor>(device(), program_);
 }

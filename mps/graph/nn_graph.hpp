@@ -143,6 +143,15 @@ class NNGraph : public Kernel {
   /// one pass over every image. false.
   [[nodiscard]] bool stopsAtNonFiniteValues() const { return stopsAtNonFiniteValues_; }
   void setStopsAtNonFiniteValues(bool stops) { stopsAtNonFiniteValues_ = stops; }
+  /// Extension: gradient clipping by the global norm, as PyTorch's clip_grad_norm_. Where the norm of all gradients that an encode
+  /// leaves for its layers, the root of the sum of all squares, is larger than the limit, they are multiplied by limit / norm before
+  /// the layers are updated: behind the division by a LossScale, before all else that an optimiser does to a gradient. Layers that
+  /// share weights count each. It is measured in float64, on the device: the host never waits. Layers that are frozen count nothing.
+  /// All layers that train must have their weights on the device (CNNConvolutionDataSource::deviceWeightsAndBiases() and such, as
+  /// the ready-made data sources have) and states that are not temporary; else encodes throw. 0: no limit. 0.
+  /// @throws Error unless it is finite and not negative
+  [[nodiscard]] float gradientNormLimit() const { return gradientNormLimit_; }
+  void setGradientNormLimit(float limit);
 
   using Kernel::encode;
   /// @name Encodes
@@ -226,6 +235,7 @@ class NNGraph : public Kernel {
   std::shared_ptr<ImageAllocator> allocator_ = Image::defaultAllocator();
   bool outputStateIsTemporary_ = false;
   bool stopsAtNonFiniteValues_ = false;
+  float gradientNormLimit_ = 0;
 };
 
 }  // namespace mps

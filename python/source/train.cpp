@@ -137,9 +137,9 @@ train::TrainerOptions withSignals(train::TrainerOptions options) {
 template <class Choice>
 void makeTrainer(Trainer* self, const Network& network, const Choice& optimizer, std::uint64_t epochs,
                  std::size_t batchSize, std::optional<double> learningRate, const std::string& schedule,
-                 double weightDecay, std::uint64_t seed, std::optional<mps::ImageFeatureChannelFormat> format,
-                 bool keepBest, const Callback<train::StepReport>& onStep,
-                 const Callback<train::EpochReport>& onEpoch) {
+                 std::optional<double> weightDecay, double clipNorm, std::uint64_t seed,
+                 std::optional<mps::ImageFeatureChannelFormat> format, bool keepBest,
+                 const Callback<train::StepReport>& onStep, const Callback<train::EpochReport>& onEpoch) {
   train::TrainerOptions options;
   options.epochs = epochs;
   options.batchSize = batchSize;
@@ -147,6 +147,7 @@ void makeTrainer(Trainer* self, const Network& network, const Choice& optimizer,
   options.learningRate = learningRate;
   options.schedule = schedule;
   options.weightDecay = weightDecay;
+  options.clipNorm = clipNorm;
   options.seed = seed;
   options.format = format;
   options.keepBest = keepBest;
@@ -416,11 +417,13 @@ template <class Choice, class Default>
 void bindTrainerConstructor(nb::class_<Trainer>& trainer, const Default& optimizer) {
   trainer.def("__init__", &makeTrainer<Choice>, "network"_a, nb::kw_only(), optimizer, "epochs"_a = 5,
               "batch_size"_a = 64, "learning_rate"_a.none() = nb::none(), "schedule"_a = "constant",
-              "weight_decay"_a = 0.0, "seed"_a = 0, "format"_a.none() = nb::none(), "keep_best"_a = false,
-              "on_step"_a.none() = nb::none(), "on_epoch"_a.none() = nb::none(),
-              "optimizer: sgd, momentum, nesterov, rmsprop, adam, amsgrad, or an NNOptimizer. schedule: "
-              "constant, step or "
-              "cosine. on_step and on_epoch return whether to go on.");
+              "weight_decay"_a.none() = nb::none(), "clip_norm"_a = 0.0, "seed"_a = 0,
+              "format"_a.none() = nb::none(), "keep_best"_a = false, "on_step"_a.none() = nb::none(),
+              "on_epoch"_a.none() = nb::none(),
+              "optimizer: sgd, momentum, nesterov, rmsprop, adam, amsgrad, adamw, or an NNOptimizer. "
+              "weight_decay: 0, of adamw 0.01. clip_norm: of all gradients, 0 for no limit. schedule: "
+              "constant, step, step:EPOCHS[:FACTOR], cosine or "
+              "one-cycle. on_step and on_epoch return whether to go on.");
 }
 
 void bindTrainer(nb::module_& module) {

@@ -123,3 +123,32 @@ def test_wrong_data_and_options_are_refused():
         train.Trainer(small_network(), optimizer="adamant")
     with pytest.raises(unmetal.ArgumentError, match="shape of a picture is 4x8x1, expected 8x8x1"):
         small_network().predict(np.zeros((1, 4, 8), np.float32))
+
+
+def test_adamw_decays_weights():
+    data = train.Dataset(*bars(32))
+
+    def predictions(**options):
+        network = small_network()
+        train.Trainer(network, epochs=1, batch_size=16, **options).fit(data)
+        return network.predict(bars(4)[0] * 0 + 1)
+
+    adam, adamw = predictions(optimizer="adam"), predictions(optimizer="adamw")
+    assert np.array_equal(predictions(optimizer="adamw", weight_decay=0.01), adamw)
+    assert np.array_equal(predictions(optimizer="adamw", weight_decay=0), adam) and not np.array_equal(adam, adamw)
+    with pytest.raises(unmetal.ArgumentError, match="weight_decay is -1|weightDecay is -1"):
+        train.Trainer(small_network(), weight_decay=-1)
+
+
+def test_gradients_are_clipped():
+    data = train.Dataset(*bars(32))
+
+    def predictions(**options):
+        network = small_network()
+        train.Trainer(network, epochs=1, batch_size=16, optimizer="sgd", **options).fit(data)
+        return network.predict(bars(4)[0] * 0 + 1)
+
+    assert np.array_equal(predictions(), predictions(clip_norm=1e6))
+    assert not np.array_equal(predictions(), predictions(clip_norm=1e-3))
+    with pytest.raises(unmetal.ArgumentError, match="clipNorm is -1|clip_norm is -1"):
+        train.Trainer(small_network(), clip_norm=-1)

@@ -64,10 +64,11 @@ class Training(ProgramTest):
     def test_knows_each_optimizer_and_schedule(self):
         # The tensors that each optimiser keeps for a layer's weights.
         slots = {"sgd": [], "momentum": ["momentum"], "nesterov": ["momentum"], "rmsprop": ["sumOfSquares"],
-                 "adam": ["momentum", "velocity"], "amsgrad": ["maximumVelocity", "momentum", "velocity"]}
+                 "adam": ["momentum", "velocity"], "amsgrad": ["maximumVelocity", "momentum", "velocity"],
+                 "adamw": ["momentum", "velocity"]}
         last_losses = set()
         for number, (optimizer, expected) in enumerate(slots.items()):
-            schedule = ("constant", "step", "cosine")[number % 3]
+            schedule = ("constant", "step", "cosine", "one-cycle")[number % 4]
             self.train(optimizer, "--optimizer", optimizer, "--lr-schedule", schedule, "--lr", "0.001",
                        "--weight-decay", "0.0001", epochs=1)
             names = header(self.folder / optimizer / "checkpoint.safetensors")
@@ -77,7 +78,7 @@ class Training(ProgramTest):
 
     def test_the_schedule_and_the_decay_change_the_training(self):
         losses = [self.last_loss(*options) for options in
-                  ([], ["--lr-schedule", "step"], ["--lr-schedule", "cosine"], ["--lr-schedule", "one-cycle"], ["--warmup", "0.5"], ["--weight-decay", "0.1"], ["--lr", "0.01"])]
+                  ([], ["--lr-schedule", "step"], ["--lr-schedule", "cosine"], ["--lr-schedule", "one-cycle"], ["--warmup", "0.5"], ["--weight-decay", "0.1"], ["--clip-norm", "0.1"], ["--lr", "0.01"])]
         self.assertEqual(len(set(losses)), len(losses))
 
     def last_loss(self, *options):
