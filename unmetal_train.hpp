@@ -1,8 +1,12 @@
 #pragma once
 
 /// Networks, data sets and a trainer, in the namespace unmetal::train. It brings of unmetal.hpp what they are made of.
+#include "train/augmentation.hpp"
 #include "train/dataset.hpp"
 #include "train/layers.hpp"
 #include "train/network.hpp"
+#include "train/pictures/picture.hpp"
+#include "train/pictures/picture_folder.hpp"
+#include "train/pictures/synthetic.hpp"
 #include "train/schedule.hpp"
 #include "train/trainer.hpp"

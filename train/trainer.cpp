@@ -41,7 +41,8 @@ class Fit {
         options_(options),
         queue_(network.device()->newCommandQueue()),
         format_(detail::formatOf(training, *network.device())),
-        loader_(training.size(), detail::fillFrom(training, format_), batchOptions(options, firstEpoch)),
+        loader_(training.size(), detail::fillFrom(training, {format_, training.shape()}),
+                batchOptions(options, firstEpoch)),
         schedule_(options.schedule, learningRate, loader_.batchesPerEpoch(), options.epochs) {
     const Shape shape = training.shape();
     for (InFlight& slot : slots_) {

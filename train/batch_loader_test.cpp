@@ -1,4 +1,4 @@
-#include "tools/data/batches.hpp"
+#include "train/batch_loader.hpp"
 
 #include <gtest/gtest.h>
 #include <array>
@@ -11,8 +11,10 @@
 
 #include "mps/core/error.hpp"
 #include "mps/weights/test_folder.hpp"
+#include "train/dataset_batches.hpp"
+#include "train/pictures/picture.hpp"
 
-namespace unmetal::batches_test {
+namespace unmetal::train::batch_loader_test {
 namespace {
 
 using mps::ImageFeatureChannelFormat;
@@ -20,14 +22,19 @@ using mps::detail::errorOf;
 using Numbers = std::vector<std::uint32_t>;
 
 /// `count` pictures of 1 x 2 x 1; picture i has the pixels i and 255 - i and the label i % 10.
-Dataset smallDataset(std::size_t count) {
-  Dataset data{"small", 1, 2, 1, {}, {}, {}};
+MemoryDataset smallDataset(std::size_t count) {
+  std::vector<std::uint8_t> pixels;
+  Numbers labels;
   for (std::size_t i = 0; i < count; ++i) {
-    data.images.push_back(static_cast<std::uint8_t>(i));
-    data.images.push_back(static_cast<std::uint8_t>(255 - i));
-    data.labels.push_back(static_cast<std::uint32_t>(i % 10));
+    pixels.push_back(static_cast<std::uint8_t>(i));
+    pixels.push_back(static_cast<std::uint8_t>(255 - i));
+    labels.push_back(static_cast<std::uint32_t>(i % 10));
   }
-  return data;
+  return {{1, 2, 1}, std::move(pixels), std::move(labels)};
+}
+
+BatchFill plainFill(const Dataset& data, ImageFeatureChannelFormat format) {
+  return detail::fillFrom(data, {format, data.shape()});
 }
 
 /// A fill function that keeps the numbers as the batch's "images".
@@ -91,8 +98,8 @@ TEST(ShuffledOrderTest, EveryPlaceIsEquallyLikely) {
 }
 
 TEST(BatchLoaderTest, Float32IsThePixelOver255) {
-  const Dataset data = smallDataset(200);
-  BatchLoader loader(data.count(), fillFrom(data, ImageFeatureChannelFormat::Float32), {.batchSize = 50});
+  const MemoryDataset data = smallDataset(200);
+  BatchLoader loader(data.size(), plainFill(data, ImageFeatureChannelFormat::Float32), {.batchSize = 50});
   Batch batch;
   std::set<int> seen;
   while (loader.next(batch)) {
@@ -112,8 +119,8 @@ TEST(BatchLoaderTest, Float32IsThePixelOver255) {
 }
 
 TEST(BatchLoaderTest, Unorm8IsThePixel) {
-  const Dataset data = smallDataset(3);
-  BatchLoader loader(data.count(), fillFrom(data, ImageFeatureChannelFormat::Unorm8),
+  const MemoryDataset data = smallDataset(3);
+  BatchLoader loader(data.size(), plainFill(data, ImageFeatureChannelFormat::Unorm8),
                      {.batchSize = 3, .shuffle = false});
   Batch batch;
   ASSERT_TRUE(loader.next(batch));
@@ -186,8 +193,8 @@ TEST(BatchLoaderTest, MakesAtMostThreeAhead) {
 }
 
 TEST(BatchLoaderTest, MemoryIsUsedAgain) {
-  const Dataset data = smallDataset(100);
-  BatchLoader loader(data.count(), fillFrom(data, ImageFeatureChannelFormat::Float32),
+  const MemoryDataset data = smallDataset(100);
+  BatchLoader loader(data.size(), plainFill(data, ImageFeatureChannelFormat::Float32),
                      {.batchSize = 10, .endEpoch = 20});
   std::set<const std::byte*> blocks;
   Batch batch;
@@ -196,11 +203,11 @@ TEST(BatchLoaderTest, MemoryIsUsedAgain) {
 }
 
 TEST(BatchLoaderTest, StopsBeforeTheEnd) {
-  const Dataset data = smallDataset(100);
+  const MemoryDataset data = smallDataset(100);
   BatchOptions endless{.batchSize = 10};
   endless.endEpoch = std::numeric_limits<std::uint64_t>::max();
   for (int taken = 0; taken < 5; ++taken) {
-    BatchLoader loader(data.count(), fillFrom(data, ImageFeatureChannelFormat::Unorm8), endless);
+    BatchLoader loader(data.size(), plainFill(data, ImageFeatureChannelFormat::Unorm8), endless);
     Batch batch;
     for (int i = 0; i < taken; ++i) ASSERT_TRUE(loader.next(batch));
   }
@@ -228,40 +235,49 @@ TEST(BatchLoaderTest, WrongOptions) {
   EXPECT_EQ(errorFor(0, {.batchSize = 1, .lastBatch = LastBatch::Keep}),
             "the batch size is 1, but the data set has only 0 images");
   EXPECT_EQ(errorFor(10, {.batchSize = 2, .firstBatch = 6}), "there is no batch 6 in an epoch of 5");
-  EXPECT_EQ(errorOf<mps::Error>([] { fillFrom(smallDataset(1), ImageFeatureChannelFormat::Float16); }),
+  EXPECT_EQ(errorOf<mps::Error>([] { plainFill(smallDataset(1), ImageFeatureChannelFormat::Float16); }),
             "pictures are handed out as unorm8 or float32 only");
 }
 
-/// Pictures of 2 x 2 in 3 x 4 stored pixels, 12 n to 12 n + 11.
-Dataset variedDataset() {
-  Dataset data{"varied", 2, 2, 1, {}, {}, {}};
-  data.moreRows = 1;
-  data.moreColumns = 2;
-  data.mirrors = true;
-  for (std::uint8_t i = 0; i < 240; ++i) data.images.push_back(i);
-  data.labels.resize(20);
-  return data;
+/// Pictures of 3 x 4 x 1, 12 n to 12 n + 11.
+template <class Value>
+MemoryDataset largerDataset() {
+  std::vector<Value> pixels;
+  for (std::uint8_t i = 0; i < 240; ++i) pixels.push_back(static_cast<Value>(i));
+  return {{3, 4, 1}, std::move(pixels), Numbers(20)};
 }
 
+constexpr Augmentation cropAndFlip{.crop = true, .flip = true};
+
 std::vector<int> pixelsOf(const Dataset& data, const Numbers& numbers, std::uint64_t epoch,
-                          std::uint64_t seed) {
+                          std::uint64_t seed, const Shape& shape, const Augmentation& augmentation) {
   Batch batch;
   batch.epoch = epoch;
-  fillFrom(data, ImageFeatureChannelFormat::Unorm8, seed)(numbers, batch);
+  if (!data.hasBytes()) {
+    detail::fillFrom(data, {ImageFeatureChannelFormat::Float32, shape, augmentation, seed})(numbers, batch);
+    std::vector<float> values(batch.images.size() / sizeof(float));
+    std::memcpy(values.data(), batch.images.data(), batch.images.size());
+    return {values.begin(), values.end()};
+  }
+  detail::fillFrom(data, {ImageFeatureChannelFormat::Unorm8, shape, augmentation, seed})(numbers, batch);
   std::vector<int> pixels;
   for (const std::byte value : batch.images) pixels.push_back(std::to_integer<int>(value));
   return pixels;
 }
 
-TEST(FillTest, EachEpochCutsOutAndMirrorsInItsOwnWay) {
-  const Dataset data = variedDataset();
+std::vector<int> partsOf(const Dataset& data, const Numbers& numbers, std::uint64_t epoch,
+                         std::uint64_t seed) {
+  return pixelsOf(data, numbers, epoch, seed, {2, 2, 1}, cropAndFlip);
+}
+
+void expectOwnWayInEachEpoch(const Dataset& data) {
   std::set<std::vector<int>> found;
   for (std::uint64_t epoch = 0; epoch < 100; ++epoch) {
-    const auto pixels = pixelsOf(data, {3}, epoch, 1);
+    const auto pixels = partsOf(data, {3}, epoch, 1);
     ASSERT_EQ(pixels.size(), 4U);
     found.insert(pixels);
-    EXPECT_EQ(pixelsOf(data, {3}, epoch, 1), pixels) << "the same every time";
-    const auto both = pixelsOf(data, {5, 3}, epoch, 1);
+    EXPECT_EQ(partsOf(data, {3}, epoch, 1), pixels) << "the same every time";
+    const auto both = partsOf(data, {5, 3}, epoch, 1);
     EXPECT_EQ(std::vector<int>(both.begin() + 4, both.end()), pixels) << "whatever else is in the batch";
   }
   // 2 x 3 places, mirrored or not.
@@ -275,17 +291,71 @@ TEST(FillTest, EachEpochCutsOutAndMirrorsInItsOwnWay) {
   EXPECT_EQ(found, expected);
   int differing = 0;
   for (std::uint64_t epoch = 0; epoch < 100; ++epoch)
-    if (pixelsOf(data, {3}, epoch, 1) != pixelsOf(data, {3}, epoch, 2)) ++differing;
+    if (partsOf(data, {3}, epoch, 1) != partsOf(data, {3}, epoch, 2)) ++differing;
   EXPECT_GT(differing, 50) << "the seed decides";
 }
 
+TEST(FillTest, EachEpochCutsOutAndMirrorsInItsOwnWay) {
+  expectOwnWayInEachEpoch(largerDataset<std::uint8_t>());
+  expectOwnWayInEachEpoch(largerDataset<float>());
+}
+
 TEST(FillTest, MirrorsWholePixels) {
-  Dataset data{"colour", 1, 2, 3, {1, 2, 3, 4, 5, 6}, {0}, {}};
-  data.mirrors = true;
+  const MemoryDataset data({1, 2, 3}, std::vector<std::uint8_t>{1, 2, 3, 4, 5, 6}, {0});
   std::set<std::vector<int>> found;
-  for (std::uint64_t epoch = 0; epoch < 50; ++epoch) found.insert(pixelsOf(data, {0}, epoch, 1));
+  for (std::uint64_t epoch = 0; epoch < 50; ++epoch)
+    found.insert(pixelsOf(data, {0}, epoch, 1, data.shape(), {.flip = true}));
   EXPECT_EQ(found, (std::set<std::vector<int>>{{1, 2, 3, 4, 5, 6}, {4, 5, 6, 1, 2, 3}}));
 }
 
+TEST(FillTest, CropsOfPicturesOfTheirSizeAreOfStretchedOnes) {
+  std::vector<std::uint8_t> pixels(128);
+  std::iota(pixels.begin(), pixels.begin() + 64, std::uint8_t{0});
+  const MemoryDataset data({8, 8, 1}, pixels, {0, 0});
+  ASSERT_EQ(shapeForCrops(data.shape()), (Shape{9, 9, 1}));
+  const Picture larger =
+      fitPicture({8, 8, 1, std::vector<std::uint8_t>(pixels.begin(), pixels.begin() + 64)}, 9, 9, 1);
+  std::set<std::vector<int>> expected;
+  for (std::size_t top : {0, 1})
+    for (std::size_t left : {0, 1}) {
+      std::vector<int> part;
+      for (std::size_t i = 0; i < 64; ++i) part.push_back(larger.pixels[(top + i / 8) * 9 + left + i % 8]);
+      expected.insert(part);
+    }
+  std::set<std::vector<int>> found;
+  for (std::uint64_t epoch = 0; epoch < 50; ++epoch)
+    found.insert(pixelsOf(data, {0}, epoch, 1, data.shape(), {.crop = true}));
+  EXPECT_EQ(found, expected);
+}
+
+TEST(FillTest, WrongClassesAndNumbersAreNamed) {
+  class Wrong : public Dataset {
+   public:
+    explicit Wrong(bool hasNan) : hasNan_(hasNan) {}
+    [[nodiscard]] Shape shape() const override { return {1, 1, 1}; }
+    [[nodiscard]] std::size_t size() const override { return 3; }
+    [[nodiscard]] std::size_t classCount() const override { return 2; }
+    std::uint32_t load(std::size_t index, std::span<float> pixels) const override {
+      if (hasNan_) pixels[0] = std::nanf("");
+      return static_cast<std::uint32_t>(index);
+    }
+
+   private:
+    bool hasNan_;
+  };
+  const auto trouble = [](bool hasNan) {
+    const Wrong data(hasNan);
+    return errorOf<mps::Error>([&] {
+      Batch batch;
+      plainFill(data, ImageFeatureChannelFormat::Float32)(Numbers{0, 1, 2}, batch);
+    });
+  };
+  EXPECT_EQ(trouble(false), "data set: class of picture 2 is 2, expected 0 to 1");
+  EXPECT_EQ(trouble(true), "data set: picture 0 has a number that is not finite");
+  std::vector<std::uint8_t> bytes(1);
+  EXPECT_EQ(errorOf<mps::Error>([&] { Wrong(false).loadBytes(0, bytes); }),
+            "data set: its pictures are no bytes; loadBytes() needs hasBytes()");
+}
+
 }  // namespace
-}  // namespace unmetal::batches_test
+}  // namespace unmetal::train::batch_loader_test
