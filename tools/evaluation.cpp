@@ -56,7 +56,7 @@ ConfusionMatrix evaluate(const Network& network, const std::shared_ptr<mtl::Comm
   options.shuffle = false;
   const mps::ImageFeatureChannelFormat format = train::detail::formatOf(pictures, *queue->device());
   const train::Shape shape = pictures.shape();
-  train::BatchLoader loader(pictures.size(), train::detail::fillFrom(pictures, {format, shape}), options);
+  train::BatchLoader loader(pictures.size(), train::detail::sourceFrom(pictures, {format, shape}), options);
   const mps::ImageDescriptor picture(format, shape.width, shape.height, shape.channels);
   ConfusionMatrix matrix(pictures.classNames());
   mps::ImageBatch images;

@@ -116,7 +116,8 @@ class RepeatedStep {
     const train::SyntheticDataset data(train::Split::Training, shape);
     const auto numbers = train::shuffledOrder(data.size(), 0, 0);
     const mps::ImageFeatureChannelFormat format = train::pictureFormat(*device);
-    train::detail::fillFrom(data, {format, shape})(std::span(numbers).first(options.batchSize), batch_);
+    fillBatch(train::detail::sourceFrom(data, {format, shape}), std::span(numbers).first(options.batchSize),
+              batch_);
     losses_.resize(options.batchSize);
     const mps::ImageDescriptor picture(format, shape.width, shape.height, shape.channels);
     for (InFlight& slot : slots_) {

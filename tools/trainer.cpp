@@ -370,7 +370,7 @@ void Trainer::saveIfSound() {
   const train::Dataset& test = *test_.pictures;
   const auto format = train::detail::formatOf(test, *device_);
   train::Batch batch;
-  train::detail::fillFrom(test, {format, pictures_})(numbers, batch);
+  fillBatch(train::detail::sourceFrom(test, {format, pictures_}), numbers, batch);
   const auto images = mps::ImageBatch::create(
       device_, {format, pictures_.width, pictures_.height, pictures_.channels}, count);
   images.writeBytes(std::span<const std::byte>(batch.images), mps::DataLayout::HeightxWidthxFeatureChannels);
@@ -419,8 +419,8 @@ std::optional<double> Trainer::run() {
   const train::Dataset& training = *training_.pictures;
   train::BatchLoader loader(
       training.size(),
-      train::detail::fillFrom(training, {train::detail::formatOf(training, *device_), pictures_,
-                                         options_.pictures.augmentation, options_.seed}),
+      train::detail::sourceFrom(training, {train::detail::formatOf(training, *device_), pictures_,
+                                           options_.pictures.augmentation, options_.seed}),
       batches);
   lastCheckpointTime_ = steadySeconds();
   lastCheckpointStep_ = position_.step;

@@ -6,8 +6,10 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <mutex>
 #include <numeric>
 #include <set>
+#include <thread>
 
 #include "mps/core/error.hpp"
 #include "mps/weights/test_folder.hpp"
@@ -33,17 +35,17 @@ MemoryDataset smallDataset(std::size_t count) {
   return {{1, 2, 1}, std::move(pixels), std::move(labels)};
 }
 
-BatchFill plainFill(const Dataset& data, ImageFeatureChannelFormat format) {
-  return detail::fillFrom(data, {format, data.shape()});
+BatchSource plainSource(const Dataset& data, ImageFeatureChannelFormat format) {
+  return detail::sourceFrom(data, {format, data.shape()});
 }
 
-/// A fill function that keeps the numbers as the batch's "images".
-BatchFill fillWithNumbers() {
-  return [](std::span<const std::uint32_t> numbers, Batch& batch) {
-    batch.images.resize(numbers.size_bytes());
-    std::memcpy(batch.images.data(), numbers.data(), numbers.size_bytes());
-    batch.labels.resize(numbers.size());
-  };
+/// The "pictures" are their numbers.
+BatchSource numbersSource() {
+  return {sizeof(std::uint32_t),
+          [](std::uint32_t number, std::uint64_t /*epoch*/, std::span<std::byte> picture) {
+            std::memcpy(picture.data(), &number, sizeof number);
+            return number;
+          }};
 }
 
 Numbers numbersOf(const Batch& batch) {
@@ -54,7 +56,7 @@ Numbers numbersOf(const Batch& batch) {
 
 /// Everything that a loader hands out, in one list, with the number of batches.
 std::pair<Numbers, int> allOf(std::size_t count, const BatchOptions& options) {
-  BatchLoader loader(count, fillWithNumbers(), options);
+  BatchLoader loader(count, numbersSource(), options);
   std::pair<Numbers, int> result;
   Batch batch;
   while (loader.next(batch)) {
@@ -99,7 +101,7 @@ TEST(ShuffledOrderTest, EveryPlaceIsEquallyLikely) {
 
 TEST(BatchLoaderTest, Float32IsThePixelOver255) {
   const MemoryDataset data = smallDataset(200);
-  BatchLoader loader(data.size(), plainFill(data, ImageFeatureChannelFormat::Float32), {.batchSize = 50});
+  BatchLoader loader(data.size(), plainSource(data, ImageFeatureChannelFormat::Float32), {.batchSize = 50});
   Batch batch;
   std::set<int> seen;
   while (loader.next(batch)) {
@@ -120,7 +122,7 @@ TEST(BatchLoaderTest, Float32IsThePixelOver255) {
 
 TEST(BatchLoaderTest, Unorm8IsThePixel) {
   const MemoryDataset data = smallDataset(3);
-  BatchLoader loader(data.size(), plainFill(data, ImageFeatureChannelFormat::Unorm8),
+  BatchLoader loader(data.size(), plainSource(data, ImageFeatureChannelFormat::Unorm8),
                      {.batchSize = 3, .shuffle = false});
   Batch batch;
   ASSERT_TRUE(loader.next(batch));
@@ -144,7 +146,7 @@ TEST(BatchLoaderTest, LastBatchDroppedOrKept) {
 }
 
 TEST(BatchLoaderTest, EpochsAreNumberedAndShuffledDifferently) {
-  BatchLoader loader(8, fillWithNumbers(), {.batchSize = 4, .seed = 5, .endEpoch = 2});
+  BatchLoader loader(8, numbersSource(), {.batchSize = 4, .seed = 5, .endEpoch = 2});
   EXPECT_EQ(loader.batchesPerEpoch(), 2U);
   Batch batch;
   for (std::uint64_t step = 0; step < 4; ++step) {
@@ -178,23 +180,80 @@ TEST(BatchLoaderTest, GoesOnWhereAnotherStopped) {
 }
 
 TEST(BatchLoaderTest, MakesAtMostThreeAhead) {
-  std::atomic<int> made = 0;
-  BatchLoader loader(100,
-                     [&](std::span<const std::uint32_t> numbers, Batch& batch) {
-                       batch.labels.resize(numbers.size());
-                       ++made;
-                     },
-                     {.batchSize = 1});
+  for (const std::size_t threads : {1U, 8U}) {
+    std::atomic<int> made = 0;
+    BatchLoader loader(
+        100,
+        {1,
+         [&](std::uint32_t /*number*/, std::uint64_t /*epoch*/, std::span<std::byte> /*picture*/) {
+           ++made;
+           return 0U;
+         }},
+        {.batchSize = 1, .threads = threads});
+    Batch batch;
+    ASSERT_TRUE(loader.next(batch));
+    while (made < 4) std::this_thread::yield();
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    EXPECT_EQ(made, 4);
+  }
+}
+
+/// Pictures large enough that threads share a batch, and some that take their time.
+BatchSource slowSource() {
+  constexpr std::size_t pictureBytes = std::size_t{1} << 15;
+  return {pictureBytes, [](std::uint32_t number, std::uint64_t epoch, std::span<std::byte> picture) {
+            if (number % 5 == 0) std::this_thread::sleep_for(std::chrono::microseconds(200));
+            std::ranges::fill(picture, static_cast<std::byte>(number + 7 * epoch));
+            return number;
+          }};
+}
+
+TEST(BatchLoaderTest, BytesDoNotDependOnTheNumberOfThreads) {
+  const auto allWith = [](std::size_t threads) {
+    BatchLoader loader(
+        50, slowSource(),
+        {.batchSize = 7, .lastBatch = LastBatch::Keep, .seed = 3, .endEpoch = 2, .threads = threads});
+    std::vector<Batch> batches;
+    for (Batch batch; loader.next(batch);) batches.push_back(batch);
+    return batches;
+  };
+  const std::vector<Batch> one = allWith(1);
+  ASSERT_EQ(one.size(), 16U);
+  for (const std::size_t threads : {2U, 8U, 100U}) {
+    const std::vector<Batch> others = allWith(threads);
+    ASSERT_EQ(others.size(), one.size());
+    for (std::size_t i = 0; i < one.size(); ++i) {
+      EXPECT_EQ(others[i].epoch, one[i].epoch);
+      EXPECT_EQ(others[i].index, one[i].index);
+      EXPECT_EQ(others[i].isLastOfEpoch, one[i].isLastOfEpoch);
+      EXPECT_EQ(others[i].labels, one[i].labels);
+      EXPECT_EQ(others[i].images, one[i].images);
+    }
+  }
+}
+
+TEST(BatchLoaderTest, SeveralThreadsWriteABatch) {
+  std::mutex mutex;
+  std::set<std::thread::id> threads;
+  const BatchSource slow = slowSource();
+  BatchLoader loader(40,
+                     {slow.pictureBytes,
+                      [&](std::uint32_t number, std::uint64_t epoch, std::span<std::byte> picture) {
+                        std::this_thread::sleep_for(std::chrono::milliseconds(2));
+                        const std::lock_guard lock(mutex);
+                        threads.insert(std::this_thread::get_id());
+                        return slow.write(number, epoch, picture);
+                      }},
+                     {.batchSize = 40, .threads = 4});
   Batch batch;
   ASSERT_TRUE(loader.next(batch));
-  while (made < 4) std::this_thread::yield();
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  EXPECT_EQ(made, 4);
+  EXPECT_EQ(threads.size(), 4U);
+  EXPECT_FALSE(threads.contains(std::this_thread::get_id()));
 }
 
 TEST(BatchLoaderTest, MemoryIsUsedAgain) {
   const MemoryDataset data = smallDataset(100);
-  BatchLoader loader(data.size(), plainFill(data, ImageFeatureChannelFormat::Float32),
+  BatchLoader loader(data.size(), plainSource(data, ImageFeatureChannelFormat::Float32),
                      {.batchSize = 10, .endEpoch = 20});
   std::set<const std::byte*> blocks;
   Batch batch;
@@ -207,35 +266,54 @@ TEST(BatchLoaderTest, StopsBeforeTheEnd) {
   BatchOptions endless{.batchSize = 10};
   endless.endEpoch = std::numeric_limits<std::uint64_t>::max();
   for (int taken = 0; taken < 5; ++taken) {
-    BatchLoader loader(data.size(), plainFill(data, ImageFeatureChannelFormat::Unorm8), endless);
+    BatchLoader loader(data.size(), plainSource(data, ImageFeatureChannelFormat::Unorm8), endless);
     Batch batch;
     for (int i = 0; i < taken; ++i) ASSERT_TRUE(loader.next(batch));
   }
 }
 
-TEST(BatchLoaderTest, ExceptionsComeOutAfterTheBatchesBefore) {
-  const BatchFill fill = [](std::span<const std::uint32_t> numbers, Batch& batch) {
-    if (numbers[0] == 2) throw std::runtime_error("picture 2 is lost");
-    batch.labels.resize(numbers.size());
-  };
-  BatchLoader loader(5, fill, {.batchSize = 1, .shuffle = false});
+/// Which picture's exception comes out of a loader, after how many batches.
+std::pair<std::string, int> failureOf(const std::set<std::uint32_t>& lost, const BatchOptions& options) {
+  constexpr std::size_t pictureBytes = std::size_t{1} << 15;
+  BatchLoader loader(40,
+                     {pictureBytes,
+                      [&](std::uint32_t number, std::uint64_t /*epoch*/, std::span<std::byte> /*picture*/) {
+                        if (!lost.contains(number)) return number;
+                        // The first of them is the slowest.
+                        if (number == *lost.begin())
+                          std::this_thread::sleep_for(std::chrono::milliseconds(5));
+                        throw std::runtime_error("picture " + std::to_string(number) + " is lost");
+                      }},
+                     options);
   Batch batch;
-  EXPECT_TRUE(loader.next(batch));
-  EXPECT_TRUE(loader.next(batch));
-  EXPECT_EQ(errorOf<std::runtime_error>([&] { loader.next(batch); }), "picture 2 is lost");
-  EXPECT_EQ(errorOf<std::runtime_error>([&] { loader.next(batch); }), "picture 2 is lost");
+  int batches = 0;
+  const auto takeAll = [&] {
+    while (loader.next(batch)) ++batches;
+  };
+  const std::string failure = errorOf<std::runtime_error>(takeAll);
+  EXPECT_EQ(errorOf<std::runtime_error>(takeAll), failure) << "again in later calls";
+  return {failure, batches};
+}
+
+TEST(BatchLoaderTest, ExceptionsComeOutAfterTheBatchesBefore) {
+  for (const std::size_t threads : {1U, 2U, 8U}) {
+    const BatchOptions single{.batchSize = 1, .shuffle = false, .threads = threads};
+    EXPECT_EQ(failureOf({2, 3, 4}, single), std::pair(std::string("picture 2 is lost"), 2));
+    const BatchOptions ten{.batchSize = 10, .shuffle = false, .threads = threads};
+    EXPECT_EQ(failureOf({13, 14, 15, 18, 21}, ten), std::pair(std::string("picture 13 is lost"), 1));
+  }
 }
 
 TEST(BatchLoaderTest, WrongOptions) {
   const auto errorFor = [](std::size_t count, const BatchOptions& options) {
-    return errorOf<mps::Error>([&] { BatchLoader(count, fillWithNumbers(), options); });
+    return errorOf<mps::Error>([&] { BatchLoader(count, numbersSource(), options); });
   };
   EXPECT_EQ(errorFor(10, {.batchSize = 0}), "the batch size is 0, expected at least 1");
   EXPECT_EQ(errorFor(10, {.batchSize = 11}), "the batch size is 11, but the data set has only 10 images");
   EXPECT_EQ(errorFor(0, {.batchSize = 1, .lastBatch = LastBatch::Keep}),
             "the batch size is 1, but the data set has only 0 images");
   EXPECT_EQ(errorFor(10, {.batchSize = 2, .firstBatch = 6}), "there is no batch 6 in an epoch of 5");
-  EXPECT_EQ(errorOf<mps::Error>([] { plainFill(smallDataset(1), ImageFeatureChannelFormat::Float16); }),
+  EXPECT_EQ(errorOf<mps::Error>([] { plainSource(smallDataset(1), ImageFeatureChannelFormat::Float16); }),
             "pictures are handed out as unorm8 or float32 only");
 }
 
@@ -254,12 +332,14 @@ std::vector<int> pixelsOf(const Dataset& data, const Numbers& numbers, std::uint
   Batch batch;
   batch.epoch = epoch;
   if (!data.hasBytes()) {
-    detail::fillFrom(data, {ImageFeatureChannelFormat::Float32, shape, augmentation, seed})(numbers, batch);
+    fillBatch(detail::sourceFrom(data, {ImageFeatureChannelFormat::Float32, shape, augmentation, seed}),
+              numbers, batch);
     std::vector<float> values(batch.images.size() / sizeof(float));
     std::memcpy(values.data(), batch.images.data(), batch.images.size());
     return {values.begin(), values.end()};
   }
-  detail::fillFrom(data, {ImageFeatureChannelFormat::Unorm8, shape, augmentation, seed})(numbers, batch);
+  fillBatch(detail::sourceFrom(data, {ImageFeatureChannelFormat::Unorm8, shape, augmentation, seed}), numbers,
+            batch);
   std::vector<int> pixels;
   for (const std::byte value : batch.images) pixels.push_back(std::to_integer<int>(value));
   return pixels;
@@ -347,7 +427,7 @@ TEST(FillTest, WrongClassesAndNumbersAreNamed) {
     const Wrong data(hasNan);
     return errorOf<mps::Error>([&] {
       Batch batch;
-      plainFill(data, ImageFeatureChannelFormat::Float32)(Numbers{0, 1, 2}, batch);
+      fillBatch(plainSource(data, ImageFeatureChannelFormat::Float32), Numbers{0, 1, 2}, batch);
     });
   };
   EXPECT_EQ(trouble(false), "data set: class of picture 2 is 2, expected 0 to 1");

@@ -39,8 +39,8 @@ class Dataset {
   [[nodiscard]] virtual std::size_t classCount() const = 0;
   /// classCount() of them, for people. "0", "1", ...
   [[nodiscard]] virtual std::vector<std::string> classNames() const;
-  /// Writes a picture: row by row, pixel by pixel, channel by channel. Values of about -1 to 1 learn well. Called on a thread
-  /// of the trainer's, and for the same index in each epoch.
+  /// Writes a picture: row by row, pixel by pixel, channel by channel. Values of about -1 to 1 learn well. Called by several
+  /// threads at once, as const says, and for the same index in each epoch.
   /// @param pixels shape().count() numbers, all 0 at first @return the class, below classCount()
   virtual std::uint32_t load(std::size_t index, std::span<float> pixels) const = 0;
   /// Whether there is loadBytes(): a GPU gets a quarter of the bytes then.

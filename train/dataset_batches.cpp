@@ -31,30 +31,32 @@ mps::ImageFeatureChannelFormat formatOf(const Dataset& data, const mtl::Device& 
   return data.hasBytes() ? pictureFormat(device) : ImageFeatureChannelFormat::Float32;
 }
 
-BatchFill fillFrom(const Dataset& data, const BatchContents& contents) {
+BatchSource sourceFrom(const Dataset& data, const BatchContents& contents) {
   const ImageFeatureChannelFormat format = contents.format;
   if (format != ImageFeatureChannelFormat::Unorm8 && format != ImageFeatureChannelFormat::Float32)
     throw mps::Error("pictures are handed out as unorm8 or float32 only");
-  const std::size_t bytes = contents.pictures.count() * mps::bytesPerChannel(format);
   const AugmentedPictures pictures(data, contents.pictures, contents.augmentation, contents.seed);
-  return [pictures, format, bytes, hasBytes = data.hasBytes()](std::span<const std::uint32_t> numbers,
-                                                               Batch& batch) {
-    batch.images.resize(numbers.size() * bytes);
-    batch.labels.resize(numbers.size());
-    std::vector<std::uint8_t> stored;
-    std::vector<float> values;
-    for (std::size_t i = 0; i < numbers.size(); ++i) {
-      std::byte* const destination = batch.images.data() + i * bytes;
-      batch.labels[i] = hasBytes ? pictures.load(numbers[i], batch.epoch, stored)
-                                 : pictures.load(numbers[i], batch.epoch, values);
-      if (!hasBytes)
-        std::memcpy(destination, values.data(), bytes);
-      else if (format == ImageFeatureChannelFormat::Float32)
-        writeFloats(stored, destination);
-      else
-        std::memcpy(destination, stored.data(), bytes);
-    }
+  BatchSource source;
+  source.pictureBytes = contents.pictures.count() * mps::bytesPerChannel(format);
+  if (!data.hasBytes()) {
+    source.write = [pictures](std::uint32_t number, std::uint64_t epoch, std::span<std::byte> picture) {
+      std::vector<float> values;
+      const std::uint32_t label = pictures.load(number, epoch, values);
+      std::memcpy(picture.data(), values.data(), picture.size());
+      return label;
+    };
+    return source;
+  }
+  source.write = [pictures, format](std::uint32_t number, std::uint64_t epoch, std::span<std::byte> picture) {
+    std::vector<std::uint8_t> values;
+    const std::uint32_t label = pictures.load(number, epoch, values);
+    if (format == ImageFeatureChannelFormat::Float32)
+      writeFloats(values, picture.data());
+    else
+      std::memcpy(picture.data(), values.data(), picture.size());
+    return label;
   };
+  return source;
 }
 
 void checkFits(const Dataset& data, const std::string& what, const Shape& pictures, std::size_t classes) {

@@ -25,9 +25,10 @@ struct BatchContents {
   std::uint64_t seed = 0;  ///< of the augmentation
 };
 
-/// Copies from `data`, which must outlive the function. @param contents with a format of formatOf
-/// @throws mps::Error for another format, and, when it is called, for a class that is none, and numbers that are not finite
-BatchFill fillFrom(const Dataset& data, const BatchContents& contents);
+/// The pictures of `data`, which must outlive the source. @param contents with a format of formatOf
+/// @throws mps::Error for another format, and, when pictures are written, for a class that is none, and numbers that are not
+/// finite
+BatchSource sourceFrom(const Dataset& data, const BatchContents& contents);
 
 /// @param what e.g. "training data" @throws mps::Error where the network's pictures or classes are others
 void checkFits(const Dataset& data, const std::string& what, const Shape& pictures, std::size_t classes);

@@ -41,7 +41,7 @@ class Fit {
         options_(options),
         queue_(network.device()->newCommandQueue()),
         format_(detail::formatOf(training, *network.device())),
-        loader_(training.size(), detail::fillFrom(training, {format_, training.shape()}),
+        loader_(training.size(), detail::sourceFrom(training, {format_, training.shape()}),
                 batchOptions(options, firstEpoch)),
         schedule_(options.schedule, learningRate, loader_.batchesPerEpoch(), options.epochs) {
     const Shape shape = training.shape();
