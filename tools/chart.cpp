@@ -1,16 +1,21 @@
 #include "tools/chart.hpp"
-#include "tools/fixed_point.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
-#include <string_view>
+
+#include "train/fixed_point.hpp"
+#include "train/svg.hpp"
 
 namespace unmetal {
 namespace {
 
-using Point = std::pair<double, double>;
+using train::detail::fadedColor;
+using train::detail::pixels;
+using train::detail::Point;
+using train::detail::SvgWriter;
+using train::detail::textColor;
 
 // Sizes in pixels.
 constexpr double panelWidth = 480;
@@ -21,93 +26,11 @@ constexpr double rightMargin = 24;
 constexpr double topMargin = 34;
 constexpr double bottomMargin = 52;
 
-constexpr const char* textColor = "#24292f";
-constexpr const char* fadedColor = "#57606a";
 constexpr const char* gridColor = "#e4e7eb";
 constexpr const char* axisColor = "#8c959f";
 
 /// More points of one curve than this cannot be told apart.
 constexpr std::size_t mostPoints = 900;
-
-std::string pixels(double value) {
-  return formatFixed(value, 1);
-}
-
-/// Text as it stands in XML; control characters, which XML does not have, become spaces.
-std::string escaped(std::string_view text) {
-  std::string result;
-  for (const char character : text) {
-    switch (character) {
-      case '&':
-        result += "&amp;";
-        break;
-      case '<':
-        result += "&lt;";
-        break;
-      case '>':
-        result += "&gt;";
-        break;
-      case '"':
-        result += "&quot;";
-        break;
-      default:
-        result += static_cast<unsigned char>(character) < 0x20 ? ' ' : character;
-    }
-  }
-  return result;
-}
-
-using Attributes = std::vector<std::pair<std::string_view, std::string>>;
-
-/// Writes elements one after the other.
-class SvgWriter {
- public:
-  void open(std::string_view name, const Attributes& attributes) {
-    tag(name, attributes);
-    text_ += ">\n";
-    open_.emplace_back(name);
-  }
-  void close() {
-    text_ += "</" + open_.back() + ">\n";
-    open_.pop_back();
-  }
-  void element(std::string_view name, const Attributes& attributes) {
-    tag(name, attributes);
-    text_ += "/>\n";
-  }
-  void element(std::string_view name, const Attributes& attributes, std::string_view content) {
-    tag(name, attributes);
-    text_ += ">" + escaped(content) + "</" + std::string(name) + ">\n";
-  }
-  void line(Point from, Point to, const std::string& color, double width) {
-    element("line", {{"x1", pixels(from.first)},
-                     {"y1", pixels(from.second)},
-                     {"x2", pixels(to.first)},
-                     {"y2", pixels(to.second)},
-                     {"stroke", color},
-                     {"stroke-width", pixels(width)}});
-  }
-  void words(Point at, std::string_view anchor, double size, const std::string& color,
-             std::string_view content, Attributes more = {}) {
-    more.insert(more.begin(), {{"x", pixels(at.first)},
-                               {"y", pixels(at.second)},
-                               {"text-anchor", std::string(anchor)},
-                               {"font-size", pixels(size)},
-                               {"fill", color}});
-    element("text", more, content);
-  }
-  const std::string& text() const { return text_; }
-
- private:
-  void tag(std::string_view name, const Attributes& attributes) {
-    text_ += std::string(2 * open_.size(), ' ') + "<" + std::string(name);
-    for (const auto& [key, value] : attributes)
-      text_ += " " + std::string(key) + "=\"" + escaped(value) + "\"";
-  }
-
-  std::string text_;
-  std::vector<std::string> open_;
-};
 
 bool isFinite(const Point& point) {
   return std::isfinite(point.first) && std::isfinite(point.second);
@@ -380,16 +303,8 @@ std::vector<double> axisTicks(double low, double high, bool hasWholeNumbersOnly)
 }
 
 std::string drawChart(const std::string& title, std::span<const Panel> panels) {
-  const std::string width = pixels(panelWidth * static_cast<double>(panels.size()));
-  const std::string height = pixels(titleHeight + panelHeight);
   SvgWriter svg;
-  svg.open("svg", {{"xmlns", "http://www.w3.org/2000/svg"},
-                   {"width", width},
-                   {"height", height},
-                   {"viewBox", "0 0 " + width + " " + height},
-                   {"font-family", "Helvetica, Arial, 'DejaVu Sans', sans-serif"}});
-  svg.element("title", {}, title);
-  svg.element("rect", {{"width", width}, {"height", height}, {"fill", "#ffffff"}});
+  svg.begin(panelWidth * static_cast<double>(panels.size()), titleHeight + panelHeight, title);
   svg.words({leftMargin, 30}, "start", 17, textColor, title, {{"font-weight", "bold"}});
   for (std::size_t i = 0; i < panels.size(); ++i) {
     PanelDrawing(svg, panels[i], panelWidth * static_cast<double>(i), i).draw();

@@ -18,6 +18,11 @@ void addTuneCommand(CLI::App& program);
 void addTrainCommand(CLI::App& program);
 void addEvalCommand(CLI::App& program);
 void addPredictCommand(CLI::App& program);
+/// `unmetal completion SHELL` and `unmetal man COMMAND`.
+/// @{
+void addCompletionCommand(CLI::App& program);
+void addManCommand(CLI::App& program);
+/// @}
 /// The last one: `unmetal help COMMAND`.
 void addHelpCommand(CLI::App& program);
 

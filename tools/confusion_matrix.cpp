@@ -6,8 +6,8 @@
 #include <stdexcept>
 #include <utility>
 
-#include "tools/fixed_point.hpp"
 #include "tools/text.hpp"
+#include "train/fixed_point.hpp"
 
 namespace unmetal {
 namespace {

@@ -22,19 +22,16 @@ constexpr std::size_t fewestColumns = 40;
 /// Of names, before what they mean.
 constexpr std::size_t nameColumns = 30;
 
-std::string helpOf(const CLI::App& program, const std::string& name) {
-  const auto formatter = program.get_formatter();
-  if (name.empty()) return formatter->make_help(&program, program.get_name(), CLI::AppFormatMode::Normal);
+}  // namespace
+
+const CLI::App& commandNamed(const CLI::App& program, const std::string& name) {
   std::vector<std::string> names;
   for (const CLI::App* command : program.get_subcommands([](const CLI::App*) { return true; })) {
-    if (command->get_name() == name)
-      return formatter->make_help(command, program.get_name() + " " + name, CLI::AppFormatMode::Normal);
+    if (command->get_name() == name) return *command;
     if (!command->get_group().empty()) names.push_back(command->get_name());
   }
   throw mps::Error("there is no command " + name + suggestion(name, names) + "; unmetal help lists them");
 }
-
-}  // namespace
 
 std::size_t terminalColumns() {
   if (const char* const text = std::getenv("COLUMNS")) {
@@ -99,7 +96,11 @@ void addHelpCommand(CLI::App& program) {
   auto* command = program.add_subcommand("help", "Print the help of a command");
   auto name = std::make_shared<std::string>();
   command->add_option("command", *name, "Its name; without one, the commands are listed");
-  command->callback([&program, name] { std::cout << helpOf(program, *name); });
+  command->callback([&program, name] {
+    const CLI::App& described = name->empty() ? program : commandNamed(program, *name);
+    const std::string words = program.get_name() + (name->empty() ? "" : " " + *name);
+    std::cout << program.get_formatter()->make_help(&described, words, CLI::AppFormatMode::Normal);
+  });
 }
 
 }  // namespace unmetal

@@ -14,6 +14,9 @@ std::size_t terminalColumns();
 /// longer has a line of its own. @param first how far the first line reaches already
 std::string wrapped(std::string_view text, std::size_t columns, std::size_t indent, std::size_t first);
 
+/// @throws mps::Error with the name that is meant when there is no such command
+const CLI::App& commandNamed(const CLI::App& program, const std::string& name);
+
 /// Help in lines that are not longer than the terminal is wide.
 class HelpFormatter : public CLI::Formatter {
  public:

@@ -16,6 +16,7 @@
 #include "mtl/command_buffer.hpp"
 #include "mtl/command_queue.hpp"
 #include "mtl/device.hpp"
+#include "tools/networks.hpp"
 
 namespace unmetal::initial_weights_test {
 namespace {

@@ -35,6 +35,8 @@ void addCommands(CLI::App& program) {
   addBenchCommand(program);
   addTuneCommand(program);
   addTrainingStepCommand(program);
+  addCompletionCommand(program);
+  addManCommand(program);
   addHelpCommand(program);
 }
 

@@ -11,8 +11,8 @@
 #include <string_view>
 #include <utility>
 
-#include "tools/fixed_point.hpp"
 #include "tools/signals.hpp"
+#include "train/fixed_point.hpp"
 
 namespace unmetal {
 namespace {

@@ -1,5 +1,6 @@
 #include <CLI/CLI.hpp>
 #include <csignal>
+#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <string>
@@ -7,8 +8,8 @@
 
 #include "mps/core/error.hpp"
 #include "tools/commands.hpp"
+#include "tools/config_file.hpp"
 #include "tools/device_options.hpp"
-#include "tools/fixed_point.hpp"
 #include "tools/network_option.hpp"
 #include "tools/number_options.hpp"
 #include "tools/picture_options.hpp"
@@ -18,6 +19,7 @@
 #include "tools/suggestion.hpp"
 #include "tools/text.hpp"
 #include "tools/trainer.hpp"
+#include "train/fixed_point.hpp"
 #include "train/optimizers.hpp"
 #include "train/schedule.hpp"
 
@@ -71,6 +73,7 @@ void addTrainCommand(CLI::App& program) {
   auto options = std::make_shared<TrainingOptions>();
   auto device = std::make_shared<DeviceOptions>();
   auto learningRate = std::make_shared<double>(0);
+  auto config = std::make_shared<std::filesystem::path>();
   command
       ->add_option("--data", options->data,
                    "fashion-mnist[:FOLDER], cifar-10:FOLDER, folder:FOLDER of pictures with a folder for "
@@ -142,12 +145,13 @@ void addTrainCommand(CLI::App& program) {
   command->add_flag("--allow-reduced-precision", options->allowReducedPrecision,
                     "A GPU may multiply with the 11 bits of TF32; faster, not the CPU's bits");
   command
-      ->add_option("--out", options->out, "Folder for metrics.csv, curves.svg, graph.dot and the checkpoints")
+      ->add_option("--out", options->out, "Folder for metrics.csv, curves.svg, graph.svg and the checkpoints")
       ->check(nameOf("a folder"))
       ->capture_default_str();
   command
-      ->add_option("--graph", options->graph,
-                   "What graph.dot shows; with all steps Graphviz takes minutes for a deep network")
+      ->add_option(
+          "--graph", options->graph,
+          "graph.svg shows the layers; all: and graph.dot each step of a training step, for Graphviz")
       ->check(oneOf({"forward", "all"}))
       ->capture_default_str();
   auto* resume = command->add_flag(
@@ -176,7 +180,9 @@ void addTrainCommand(CLI::App& program) {
       ->check(wholeNumber(1));
   command->add_flag("--quiet", options->quiet, "Print the result alone");
   addDeviceOptions(*command, *device);
-  command->callback([command, options, device, learningRate, rate] {
+  addConfigOption(*command, *config);
+  command->callback([command, options, device, learningRate, rate, config] {
+    if (!config->empty()) takeConfig(*command, *config);
     // Not by excludes(): help would name the two in an order that changes from run to run.
     if (options->resume && options->overwrite) throw CLI::ExcludesError("--overwrite", "--resume");
     if (options->resume)

@@ -18,10 +18,10 @@
 #include "tools/chart.hpp"
 #include "tools/device_options.hpp"
 #include "tools/evaluation.hpp"
-#include "tools/fixed_point.hpp"
 #include "tools/initial_weights.hpp"
 #include "tools/text.hpp"
 #include "tools/training_choice.hpp"
+#include "train/fixed_point.hpp"
 #include "train/optimizers.hpp"
 
 namespace unmetal {
@@ -31,7 +31,8 @@ constexpr const char* checkpointName = "checkpoint.safetensors";
 constexpr const char* bestName = "best.safetensors";
 constexpr const char* metricsName = "metrics.csv";
 constexpr const char* curvesName = "curves.svg";
-constexpr const char* graphName = "graph.dot";
+constexpr const char* graphName = "graph.svg";
+constexpr const char* allStepsName = "graph.dot";
 /// The first ones take longer: kernels are chosen and memory is taken.
 constexpr std::uint64_t stepsToEstimate = 10;
 
@@ -218,6 +219,7 @@ void Trainer::goOn(const CheckpointFile& file) {
   // A training that was killed before its first step has not drawn it.
   if (const std::string graph = drawing(); contentOf(options_.out / graphName) != graph)
     mps::writeFile(options_.out / graphName, graph);
+  drawAllSteps();
   if (const std::string ours = plansOf(*device_); file.plans() != ours)
     display_.print("the checkpoint was made with the plans " + file.plans() +
                    ", this training goes on with " + ours + ": its numbers may differ in their last bits");
@@ -238,17 +240,23 @@ void Trainer::begin() {
   Checkpoint::take(network_, *queue_, position_, settings()).write(options_.out / checkpointName);
   metrics_.emplace(MetricsLog::create(options_.out / metricsName));
   graph.commit();
+  drawAllSteps();
   removeAbandonedFiles();
 }
 
 std::string Trainer::drawing() const {
+  return defineNetwork(device_, network_.options).drawing();
+}
+
+void Trainer::drawAllSteps() const {
+  if (options_.graph != "all") return;
   mps::detail::TextStream text;
-  network_.training->writeDot(text, options_.graph == "all" ? mps::GraphPart::All : mps::GraphPart::Forward);
-  return text.str();
+  network_.training->writeDot(text, mps::GraphPart::All);
+  mps::writeFile(options_.out / allStepsName, text.str());
 }
 
 void Trainer::removeAbandonedFiles() const {
-  for (const char* name : {checkpointName, bestName, metricsName, curvesName, graphName})
+  for (const char* name : {checkpointName, bestName, metricsName, curvesName, graphName, allStepsName})
     mps::AtomicFile::removeAbandoned(options_.out / name);
 }
 

@@ -46,7 +46,7 @@ struct TrainingOptions {
   std::string format = "float32";  ///< of activations, or float16
   bool allowReducedPrecision = false;
   std::filesystem::path out = "unmetal-run";
-  std::string graph = "forward";  ///< what graph.dot shows, or all
+  std::string graph = "forward";  ///< what is drawn: the layers in graph.svg; or all: graph.dot, too
   bool resume = false;
   bool overwrite = false;                ///< whether a training that lies in the folder is replaced
   bool quiet = false;                    ///< whether nothing is printed on the way
@@ -65,14 +65,14 @@ struct TrainingOptions {
 /// losses are looked at two steps late. In the folder: a row of metrics.csv per step; checkpoint.safetensors
 /// before the first step, after each epoch, every few seconds and every 2 % of the steps (4 % where writing takes
 /// longer than that); best.safetensors after the best epoch,
-/// without the state of optimisers; curves.svg and graph.dot. Each file is replaced as a
+/// without the state of optimisers; curves.svg and graph.svg. Each file is replaced as a
 /// whole, and those of an earlier training in the folder only when there is room for the new checkpoints: its
 /// checkpoint, metrics and graph before the first step, best.safetensors after the first epoch, curves.svg when new
 /// ones are drawn.
 class Trainer {
  public:
   /// Loads data and, to resume, the checkpoint; then locks the folder (FolderLock) and begins its files, or takes them as
-  /// the checkpoint found them: graph.dot, metrics.csv without later rows. @throws mps::Error in one sentence; nothing was
+  /// the checkpoint found them: graph.svg, metrics.csv without later rows. @throws mps::Error in one sentence; nothing was
   /// changed then.
   Trainer(const std::shared_ptr<mtl::Device>& device, const TrainingOptions& options);
   ~Trainer();
@@ -103,6 +103,7 @@ class Trainer {
   void begin();
   void goOn(const CheckpointFile& file);
   [[nodiscard]] std::string drawing() const;
+  void drawAllSteps() const;
   void reserveRoom() const;
   void removeAbandonedFiles() const;
   void encodeStep(const train::Batch& batch, InFlight& slot);

@@ -194,6 +194,9 @@ class Network {
   /// A line for each layer: label and kind, shape of its result, parameters, memory of its result in float32, multiply-adds of
   /// one picture; then their sums.
   [[nodiscard]] std::string summary() const;
+  /// A picture of the layers with the shapes of their results, as an SVG document: write it to a file and open that in a browser.
+  /// Layers whose labels agree up to the last point ("layer1.0.conv1", "layer1.0.conv2") stand in a frame.
+  [[nodiscard]] std::string drawing() const;
 
   /// @name Use
   /// @{

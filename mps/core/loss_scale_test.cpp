@@ -15,6 +15,7 @@
 #include "mtl/device.hpp"
 #include "mtl/memory.hpp"
 #include "mtl/stream.hpp"
+#include "mtl/test_devices.hpp"
 
 /// Dynamic loss scaling, on every device of the machine.
 namespace mps::loss_scale_test {
@@ -186,7 +187,7 @@ TEST_P(LossScaleTest, ACopyGoesOnByItself) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Devices, LossScaleTest, ::testing::ValuesIn(mtl::copyAllDevices()),
-                         [](const auto& info) { return "device" + std::to_string(info.index); });
+                         mtl::testing::nameOf);
 
 }  // namespace
 }  // namespace mps::loss_scale_test

@@ -16,6 +16,7 @@
 #include "mps/core/test_images.hpp"
 #include "mps/graph/graph_program.hpp"
 #include "mps/graph/test_network.hpp"
+#include "mtl/test_devices.hpp"
 
 /// The pass that puts a plain ReLU into the addition before it.
 namespace mps::addition_fusion_test {
@@ -244,13 +245,8 @@ TEST_P(AdditionFusion, ADecodedGraphComputesTheSame) {
   EXPECT_EQ(bitsOf(resultOf(*graph, {images(x), images(y)})), bitsOf(found));
 }
 
-std::string nameOf(const ::testing::TestParamInfo<std::shared_ptr<mtl::Device>>& info) {
-  std::string name = info.param->name();
-  std::erase(name, ':');
-  return name;
-}
-
-INSTANTIATE_TEST_SUITE_P(Devices, AdditionFusion, ::testing::ValuesIn(mtl::copyAllDevices()), nameOf);
+INSTANTIATE_TEST_SUITE_P(Devices, AdditionFusion, ::testing::ValuesIn(mtl::copyAllDevices()),
+                         mtl::testing::nameOf);
 
 }  // namespace
 }  // namespace mps::addition_fusion_test

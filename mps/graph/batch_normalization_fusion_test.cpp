@@ -15,6 +15,7 @@
 #include "mps/graph/graph_program.hpp"
 #include "mps/graph/test_network.hpp"
 #include "mps/trainable/trainable_batch_normalization.hpp"
+#include "mtl/test_devices.hpp"
 
 /// The pass that puts a neuron into the batch normalisation before it, and its derivative into that one's gradient.
 namespace mps::batch_normalization_fusion_test {
@@ -381,14 +382,8 @@ TEST_P(BatchNormalizationFusion, ADecodedGraphComputesTheSame) {
   test::train(*decoded, device_, 2);
 }
 
-std::string nameOf(const ::testing::TestParamInfo<std::shared_ptr<mtl::Device>>& info) {
-  std::string name = info.param->name();
-  std::erase(name, ':');
-  return name;
-}
-
 INSTANTIATE_TEST_SUITE_P(Devices, BatchNormalizationFusion, ::testing::ValuesIn(mtl::copyAllDevices()),
-                         nameOf);
+                         mtl::testing::nameOf);
 
 }  // namespace
 }  // namespace mps::batch_normalization_fusion_test

@@ -12,6 +12,7 @@
 #include "mps/core/coder.hpp"
 #include "mps/core/test_images.hpp"
 #include "mps/graph/test_network.hpp"
+#include "mtl/test_devices.hpp"
 
 /// The pass that leaves out the gradient of a sum, which is a copy: every reader still reads what it would have.
 namespace mps::gradient_sharing_test {
@@ -301,14 +302,10 @@ TEST_P(RandomSums, HaveTheBitsOfGradientsThatAreAllApart) {
   EXPECT_EQ(none, 0U);
 }
 
-std::string nameOf(const ::testing::TestParamInfo<std::shared_ptr<mtl::Device>>& info) {
-  std::string name = info.param->name();
-  std::erase(name, ':');
-  return name;
-}
-
-INSTANTIATE_TEST_SUITE_P(Devices, GradientSharing, ::testing::ValuesIn(mtl::copyAllDevices()), nameOf);
-INSTANTIATE_TEST_SUITE_P(Devices, RandomSums, ::testing::ValuesIn(mtl::copyAllDevices()), nameOf);
+INSTANTIATE_TEST_SUITE_P(Devices, GradientSharing, ::testing::ValuesIn(mtl::copyAllDevices()),
+                         mtl::testing::nameOf);
+INSTANTIATE_TEST_SUITE_P(Devices, RandomSums, ::testing::ValuesIn(mtl::copyAllDevices()),
+                         mtl::testing::nameOf);
 
 }  // namespace
 }  // namespace mps::gradient_sharing_test

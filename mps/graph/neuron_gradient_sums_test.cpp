@@ -11,6 +11,7 @@
 #include "mps/core/coder.hpp"
 #include "mps/core/test_images.hpp"
 #include "mps/graph/test_network.hpp"
+#include "mtl/test_devices.hpp"
 
 /// The pass that lets the gradient of a neuron add the two gradients that meet at it.
 namespace mps::neuron_gradient_sums_test {
@@ -278,15 +279,10 @@ TEST_P(NeuronGradientSums, ADecodedGraphTakesThemToo) {
   EXPECT_EQ(countOf(*decoded, ", done by the neuron's gradient"), 1U);
 }
 
-std::string nameOf(const ::testing::TestParamInfo<std::shared_ptr<mtl::Device>>& info) {
-  std::string name = info.param->name();
-  std::erase(name, ':');
-  return name;
-}
-
-INSTANTIATE_TEST_SUITE_P(Devices, NeuronGradientSums, ::testing::ValuesIn(mtl::copyAllDevices()), nameOf);
+INSTANTIATE_TEST_SUITE_P(Devices, NeuronGradientSums, ::testing::ValuesIn(mtl::copyAllDevices()),
+                         mtl::testing::nameOf);
 INSTANTIATE_TEST_SUITE_P(Devices, NeuronGradientSumsByHand, ::testing::ValuesIn(mtl::copyAllDevices()),
-                         nameOf);
+                         mtl::testing::nameOf);
 
 }  // namespace
 }  // namespace mps::neuron_gradient_sums_test

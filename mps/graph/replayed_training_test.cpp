@@ -15,6 +15,7 @@
 #include "mtl/cpu/stream.hpp"
 #include "mtl/replay_cache.hpp"
 #include "mtl/submission.hpp"
+#include "mtl/test_devices.hpp"
 
 /// Devices may keep the commands of a step and replay them (docs/architecture.md); nobody must notice. A step
 /// on a queue of its own is never a replay, so it is what the others are compared with.
@@ -360,14 +361,10 @@ TEST(ReplayKeys, D23OfATrainingStepSayAllThatItDoes) {
   }
 }
 
-std::string nameOf(const ::testing::TestParamInfo<std::shared_ptr<mtl::Device>>& info) {
-  std::string name = info.param->name();
-  std::erase(name, ':');
-  return name;
-}
-
-INSTANTIATE_TEST_SUITE_P(Devices, ReplayedTraining, ::testing::ValuesIn(mtl::copyAllDevices()), nameOf);
-INSTANTIATE_TEST_SUITE_P(Devices, ReplayedResults, ::testing::ValuesIn(mtl::copyAllDevices()), nameOf);
+INSTANTIATE_TEST_SUITE_P(Devices, ReplayedTraining, ::testing::ValuesIn(mtl::copyAllDevices()),
+                         mtl::testing::nameOf);
+INSTANTIATE_TEST_SUITE_P(Devices, ReplayedResults, ::testing::ValuesIn(mtl::copyAllDevices()),
+                         mtl::testing::nameOf);
 
 }  // namespace
 }  // namespace mps::replayed_training_test

@@ -7,6 +7,7 @@
 
 #include "mps/core/loss_scale.hpp"
 #include "mps/graph/test_network.hpp"
+#include "mtl/test_devices.hpp"
 
 /// Training with a loss scale, on every device of the machine.
 namespace mps::scaled_training_test {
@@ -101,10 +102,8 @@ TEST_P(ScaledTraining, SurvivesAnOverflowOfFloat16) {
   EXPECT_NE(plain.values(), after) << "float16 was not used";
 }
 
-std::string nameOf(const ::testing::TestParamInfo<std::shared_ptr<mtl::Device>>& info) {
-  return info.param->kind() == mtl::DeviceKind::CPU ? "cpu" : "cuda" + std::to_string(info.index);
-}
-INSTANTIATE_TEST_SUITE_P(Devices, ScaledTraining, ::testing::ValuesIn(mtl::copyAllDevices()), nameOf);
+INSTANTIATE_TEST_SUITE_P(Devices, ScaledTraining, ::testing::ValuesIn(mtl::copyAllDevices()),
+                         mtl::testing::nameOf);
 
 }  // namespace
 }  // namespace mps::scaled_training_test

@@ -15,6 +15,7 @@
 #include "mtl/command_queue.hpp"
 #include "mtl/device.hpp"
 #include "mtl/memory.hpp"
+#include "mtl/test_devices.hpp"
 
 namespace mps::detail::combined_updates_test {
 namespace {
@@ -197,10 +198,7 @@ TEST_P(Updates, KnowWhatTheyReadAndWrite) {
   EXPECT_FALSE(all[5].momentum->data()->memory()->failure().empty());
 }
 
-INSTANTIATE_TEST_SUITE_P(Devices, Updates, ::testing::ValuesIn(mtl::copyAllDevices()), [](const auto& info) {
-  return info.param->kind() == mtl::DeviceKind::CPU ? std::string("cpu")
-                                                    : "cuda" + info.param->name().substr(5);
-});
+INSTANTIATE_TEST_SUITE_P(Devices, Updates, ::testing::ValuesIn(mtl::copyAllDevices()), mtl::testing::nameOf);
 
 }  // namespace
 }  // namespace mps::detail::combined_updates_test

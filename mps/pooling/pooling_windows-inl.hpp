@@ -117,9 +117,13 @@ class WindowRows {
         std::clamp<std::int64_t>(axis.firstTap(end - 1) + axis.dilatedSize() - 1, first, axis.sourceSize - 1);
     if (!readsTapsDirectly_) {
       const std::size_t length = layout_.tileLength;
+      const std::size_t used = asSize((last + 1 - first) * channels_);
+      const std::size_t behind = std::min(length - used, hn::Lanes(FloatTag()));
       for (std::size_t k = 0; k < rows_; ++k) {
-        source_.load(memory_.rows[k].row, first, last + 1 - first, memory_.stage + k * length);
-        memory_.rowPointers[k] = memory_.stage + k * length - first * channels_;
+        float* const row = memory_.stage + k * length;
+        source_.load(memory_.rows[k].row, first, last + 1 - first, row);
+        std::fill_n(row + used, behind, 0.0F);  // whole vectors are read
+        memory_.rowPointers[k] = row - first * channels_;
       }
       return chooseFrom<float>(begin, end);
     }

@@ -277,7 +277,7 @@ class Folders(ProgramTest):
             self.expect_error(self.train_arguments(out, "--resume"), out)
 
     def test_a_folder_where_a_file_should_be(self):
-        for name in ("checkpoint.safetensors", "best.safetensors", "metrics.csv", "graph.dot"):
+        for name in ("checkpoint.safetensors", "best.safetensors", "metrics.csv", "graph.svg"):
             out = self.folder / f"run-{name}"
             (out / name).mkdir(parents=True)
             (out / "mine.txt").write_text("text")

@@ -93,13 +93,13 @@ class Resume(ProgramTest):
         self.assertEqual(position(out / "checkpoint.safetensors"), 0)
         (out / "metrics.csv").unlink()
         # Neither was the graph drawn, or another lies there; nor were files removed that were being written.
-        (out / "graph.dot").write_text("of an earlier training")
-        for name in ("graph.dot", "metrics.csv", "best.safetensors", "checkpoint.safetensors", "curves.svg"):
+        (out / "graph.svg").write_text("of an earlier training")
+        for name in ("graph.svg", "metrics.csv", "best.safetensors", "checkpoint.safetensors", "curves.svg"):
             (out / f"{name}.partial-12345").write_text("left over")
         self.assertIn("going on after step 0 of 32", self.train("run", "--resume"))
         self.train("whole")
         self.assertEqual(sorted(contents(out)), sorted(contents(self.folder / "whole")))
-        self.assertEqual((out / "graph.dot").read_bytes(), (self.folder / "whole" / "graph.dot").read_bytes())
+        self.assertEqual((out / "graph.svg").read_bytes(), (self.folder / "whole" / "graph.svg").read_bytes())
         self.assertTrue((out / "checkpoint.safetensors").read_bytes() ==
                         (self.folder / "whole" / "checkpoint.safetensors").read_bytes())
 
@@ -179,8 +179,8 @@ class Resume(ProgramTest):
         # Of rows and drawings behind it nothing is changed either.
         with open(out / "metrics.csv", "a") as rows:
             rows.write("2,21,0.5,,100.0\n")
-        (out / "graph.dot").write_text("of an earlier training")
-        (out / "graph.dot.old-1").write_text("mine")
+        (out / "graph.svg").write_text("of an earlier training")
+        (out / "graph.svg.old-1").write_text("mine")
         for name, values, metadata, words in (
                 ("conv1.weight.velocity", to_bytes("<f", -1), {}, "is negative"),
                 ("conv1.weight.velocity", to_bytes("<f", float("inf")), {}, "is not finite"),

@@ -17,7 +17,7 @@ class Training(ProgramTest):
         output = self.train("run")
         out = self.folder / "run"
         self.assertEqual(sorted(path.name for path in out.iterdir()),
-                         ["best.safetensors", "checkpoint.safetensors", "curves.svg", "graph.dot", "metrics.csv"])
+                         ["best.safetensors", "checkpoint.safetensors", "curves.svg", "graph.svg", "metrics.csv"])
         rows = metrics(out)
         self.assertEqual(list(rows[0]), ["epoch", "step", "train_loss", "validation_accuracy", "images_per_s"])
         self.assertEqual([int(row["step"]) for row in rows], list(range(1, 33)))
@@ -35,7 +35,9 @@ class Training(ProgramTest):
         text = "".join(xml.etree.ElementTree.parse(out / "curves.svg").getroot().itertext())
         for word in ("loss", "accuracy", "epoch", "step"):
             self.assertIn(word, text)
-        self.assertTrue((out / "graph.dot").read_text().startswith("digraph"))
+        text = "".join(xml.etree.ElementTree.parse(out / "graph.svg").getroot().itertext())
+        for word in ("conv1", "28x28x6", "dense"):
+            self.assertIn(word, text)
         self.assertEqual(position(out / "checkpoint.safetensors"), 32)
 
     def test_prints_plain_lines_without_a_terminal(self):

@@ -7,6 +7,7 @@ import pty
 import subprocess
 import termios
 import unittest
+import xml.etree.ElementTree
 
 from harness import PROGRAM, ProgramTest, SECONDS, SIDE, png, run, to_bytes
 
@@ -115,19 +116,64 @@ class Help(ProgramTest):
         self.assertEqual(run("help").stdout, run("--help").stdout)
 
 
-class Graph(ProgramTest):
-    def test_the_picture_shows_the_forward_part(self):
-        arguments = ["train", "--data", "synthetic:16x16x1", "--net", "resnet18:2", "--batch", 2, "--steps", 1, "--out", self.folder / "run"]
+class Manual(ProgramTest):
+    def complete(self, *words):
+        """What bash offers for the last one."""
+        script = 'eval "$("$0" completion bash)"; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _unmetal; printf "%s\\n" "${COMPREPLY[@]}"'
+        done = subprocess.run(["bash", "-c", script, os.path.abspath(PROGRAM), "unmetal", *words], capture_output=True, text=True,
+                              timeout=SECONDS, cwd=self.folder)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        return done.stdout.split()
+
+    def test_bash_completes_commands_options_words_and_files(self):
+        (self.folder / "pictures").mkdir()
+        self.assertEqual(self.complete("tr"), ["train"])
+        self.assertEqual(self.complete("train", "--warm"), ["--warmup"])
+        self.assertIn("adam", self.complete("train", "--optimizer", "ad"))
+        self.assertEqual(self.complete("train", "--out", "pic"), ["pictures"])
+        self.assertEqual(self.complete("predict", "pic"), ["pictures"])
+
+    def test_pages_of_the_manual(self):
+        page = run("man", "train").stdout
+        self.assertTrue(page.startswith(".TH UNMETAL-TRAIN 1"))
+        self.assertIn("\\fB\\-\\-epochs\\fR", page)
+        self.assertIn("unmetal\\-train(1)", run("man").stdout)
+        self.expect_error(["man", "trian"], "there is no command trian; did you mean train?")
+        self.expect_error(["completion", "csh"], "bash")
+
+
+class Config(ProgramTest):
+    def test_options_of_a_file(self):
+        config = self.folder / "options.toml"
+        config.write_text(f'data = "{self.data}"\nnet = "lenet"\nepochs = 1\nbatch = 16\nquiet = true\n')
+        self.assertEqual(run("train", "--config", config, "--out", self.folder / "run", "--epochs", 2).returncode, 0)
+        arguments = ["train", "--data", self.data, "--net", "lenet", "--epochs", 2, "--batch", 16, "--out", self.folder / "same"]
         self.assertEqual(run(*arguments).returncode, 0)
-        forward = (self.folder / "run" / "graph.dot").read_text()
-        self.assertNotIn("Gradient", forward)
-        self.assertIn("layer4.1.conv2", forward)
-        # Each step once, and the edges of shortcuts: what Graphviz draws in no time.
-        self.assertLess(forward.count(" -> "), 110)
+        for name in ("checkpoint.safetensors", "best.safetensors"):
+            self.assertEqual((self.folder / "run" / name).read_bytes(), (self.folder / "same" / name).read_bytes())
+
+    def test_mistakes_in_it(self):
+        config = self.folder / "options.toml"
+        for content, words in (("epoch = 3\n", "options.toml: train has no option epoch; did you mean epochs?"),
+                               ("epochs = none\n", "--epochs"),
+                               ("[train]\nepochs = 3\n", "options.toml has a section [train]")):
+            config.write_text(content)
+            self.expect_error(["train", "--config", config, "--out", self.folder / "never"], words)
+        self.assertFalse((self.folder / "never").exists())
+
+
+class Graph(ProgramTest):
+    def test_the_picture_shows_the_layers(self):
+        out = self.folder / "run"
+        arguments = ["train", "--data", "synthetic:16x16x1", "--net", "resnet18:2", "--batch", 2, "--steps", 1, "--out", out]
+        self.assertEqual(run(*arguments).returncode, 0)
+        text = "".join(xml.etree.ElementTree.parse(out / "graph.svg").getroot().itertext())
+        for word in ("layer4.1", "downsample.0: convolution 1x1, stride 2", "2x2x16"):
+            self.assertIn(word, text)
+        self.assertFalse((out / "graph.dot").exists())
         self.assertEqual(run(*arguments, "--graph", "all", "--overwrite").returncode, 0)
-        both = (self.folder / "run" / "graph.dot").read_text()
-        self.assertIn("Gradient", both)
-        self.assertGreater(both.count(" -> "), 3 * forward.count(" -> "))
+        self.assertIn("Gradient", (out / "graph.dot").read_text())
+
 
 
 if __name__ == "__main__":
