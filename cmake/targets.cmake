@@ -109,7 +109,7 @@ function(unmetal_sanitize_sources target)
     elseif(target STREQUAL "unmetal" AND UNMETAL_SANITIZE MATCHES "address" AND source MATCHES "(_(plain|cpu|reference)[a-z_]*|/float16)\\.cpp$")
       set(options -O1)  # loops over elements run longer than they compile
     elseif(target STREQUAL "unmetal_tools" AND NOT is_watched AND
-           source MATCHES "/(data/[a-z_]+|checkpoint|initial_weights|jpeg|picture|picture_file)\\.cpp$")
+           source MATCHES "/(data|checkpoint|initial_weights)\\.cpp$")
       set(options ${UNMETAL_WATCHED})  # they read files of a user's
     endif()
     if(options)  # even empty ones would keep a source out of its group

@@ -3,16 +3,16 @@
 #include <vector>
 
 #include "fuzz/fuzz_target.hpp"
-#include "tools/picture.hpp"
+#include "train/pictures/picture.hpp"
 
 namespace {
 
 void parse(std::span<const std::byte> bytes) {
-  const unmetal::Picture picture = unmetal::parsePicture(bytes, "input");
+  const unmetal::train::Picture picture = unmetal::train::parsePicture(bytes, "input");
   if (picture.pixels.size() != picture.height * picture.width * picture.channels) std::abort();
   if (picture.pixels.size() > 4096) return;
   for (const std::size_t channels : {1U, 3U})
-    if (unmetal::coverPicture(picture, 5, 7, channels).pixels.size() != 35 * channels) std::abort();
+    if (unmetal::train::coverPicture(picture, 5, 7, channels).pixels.size() != 35 * channels) std::abort();
 }
 
 std::uint32_t bigEndian(const std::byte* bytes) {

@@ -163,13 +163,13 @@ std::optional<std::string> CheckpointFile::arithmetic() const {
   return found == settings_.end() ? std::nullopt : std::optional(found->second);
 }
 
-Augmentation CheckpointFile::augmentation() const {
+train::Augmentation CheckpointFile::augmentation() const {
   const auto found = settings_.find(augmentationName);
   if (found == settings_.end()) {
     const bool isAugmented = isPictureFolder(setting("data"));
     return {isAugmented, isAugmented};
   }
-  const auto augmentation = parseAugmentation(found->second);
+  const auto augmentation = train::parseAugmentation(found->second);
   if (!augmentation) throw file_.error("the setting " + std::string(augmentationName) + " is wrong");
   return *augmentation;
 }
@@ -190,7 +190,7 @@ NetworkOptions CheckpointFile::networkOptions() const {
   constexpr std::uint64_t largestPicture = 4096;
   const auto isWrong = [](std::uint64_t extent) { return extent == 0 || extent > largestPicture; };
   if (isWrong(options.width) || isWrong(options.height) || isWrong(options.channels) || classes == 0 ||
-      classes > mostClasses)
+      classes > train::mostClasses)
     throw file_.error("the size of its pictures or the number of its classes is wrong");
   options.classNames.clear();
   for (std::uint64_t i = 0; i < classes; ++i)
@@ -228,9 +228,9 @@ mps::SafetensorsFile CheckpointFile::tensorsFor(const Network& network) const {
   return mps::SafetensorsFile::read(file_);
 }
 
-PictureFolderOptions CheckpointFile::pictureOptions() const {
+DataOptions CheckpointFile::pictureOptions() const {
   const NetworkOptions network = networkOptions();
-  PictureFolderOptions options;
+  DataOptions options;
   options.size = {network.height, network.width, network.channels};
   if (settings_.contains(validationName)) {
     const double share = numberOf<double>(file_, std::string(settingPrefix) + validationName);

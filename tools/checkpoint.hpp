@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "mps/weights/safetensors.hpp"
-#include "tools/data/dataset.hpp"
+#include "tools/data.hpp"
 #include "tools/networks.hpp"
 
 namespace mtl {
@@ -83,7 +83,7 @@ class CheckpointFile {
   /// For NetworkOptions::expectTensor: throws mps::Error unless the file has that tensor. May outlive this object.
   [[nodiscard]] std::function<void(const std::string&, std::span<const std::uint64_t>)> tensorCheck() const;
   /// How the training read a folder of pictures, in case it did.
-  [[nodiscard]] PictureFolderOptions pictureOptions() const;
+  [[nodiscard]] DataOptions pictureOptions() const;
   [[nodiscard]] const TrainingPosition& position() const { return position_; }
   /// Takes the weights alone, for inference.
   void restoreWeights(Network& network) const;
@@ -92,7 +92,7 @@ class CheckpointFile {
   /// What the last bits of its numbers depend on, see arithmeticOf(); nothing in files of a version that did not write it.
   [[nodiscard]] std::optional<std::string> arithmetic() const;
   /// How the training changed its pictures. Versions that did not write it changed those of folders alone, in all ways.
-  [[nodiscard]] Augmentation augmentation() const;
+  [[nodiscard]] train::Augmentation augmentation() const;
   /// How many training pictures there were; nothing in files of a version that did not write it.
   [[nodiscard]] std::optional<std::uint64_t> pictures() const;
   /// Takes everything. @throws mps::Error naming the first setting or class of the network's that differs, or a tensor with

@@ -38,9 +38,9 @@ void addEvalCommand(CLI::App& program) {
   addDeviceOptions(*command, options->device);
   command->callback([options] {
     const CheckpointFile file = CheckpointFile::read(options->checkpoint);
-    PictureFolderOptions pictures = file.pictureOptions();
+    DataOptions pictures = file.pictureOptions();
     pictures.skipBad = options->skipBad;
-    const Dataset data =
+    const NamedData data =
         loadDataset(options->data.empty() ? file.setting("data") : options->data, Split::Test, pictures);
     for (const std::string& trouble : data.leftOut) std::printf("left out: %s\n", printable(trouble).c_str());
     const auto device = openDevice(options->device);

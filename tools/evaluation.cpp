@@ -7,18 +7,19 @@
 #include "mtl/command_buffer.hpp"
 #include "mtl/command_queue.hpp"
 #include "mtl/device.hpp"
-#include "tools/data/batches.hpp"
+#include "train/batch_loader.hpp"
+#include "train/dataset_batches.hpp"
 
 namespace unmetal {
 
 namespace {
 
-void checkFits(const Dataset& data, const NetworkOptions& network) {
-  if (data.width != network.width || data.height != network.height || data.channels != network.channels ||
-      data.classNames.size() != network.classNames.size())
+void checkFits(const NamedData& data, const NetworkOptions& network) {
+  const train::Shape pictures{network.height, network.width, network.channels};
+  if (data.pictures->shape() != pictures || data.pictures->classCount() != network.classNames.size())
     throw mps::Error("data " + data.name + ": pictures or classes are others than those of the network");
   if (data.isGenerated) return;
-  if (const auto other = firstOtherClass(network.classNames, data.classNames))
+  if (const auto other = firstOtherClass(network.classNames, data.pictures->classNames()))
     throw mps::Error("data " + data.name + ": the network's " + *other);
 }
 
@@ -46,19 +47,21 @@ std::vector<float> classify(const Network& network, const std::shared_ptr<mtl::C
 }
 
 ConfusionMatrix evaluate(const Network& network, const std::shared_ptr<mtl::CommandQueue>& queue,
-                         const Dataset& data) {
+                         const NamedData& data) {
   checkFits(data, network.options);
-  BatchOptions options;
-  options.batchSize = std::min(picturesAtOnce(network.options), data.count());
-  options.lastBatch = LastBatch::Keep;
+  const train::Dataset& pictures = *data.pictures;
+  train::BatchOptions options;
+  options.batchSize = std::min(picturesAtOnce(network.options), pictures.size());
+  options.lastBatch = train::LastBatch::Keep;
   options.shuffle = false;
-  const mps::ImageFeatureChannelFormat format = pictureFormat(*queue->device());
-  BatchLoader loader(data.count(), fillFrom(data, format), options);
-  const mps::ImageDescriptor picture(format, data.width, data.height, data.channels);
-  ConfusionMatrix matrix(data.classNames);
+  const mps::ImageFeatureChannelFormat format = train::detail::formatOf(pictures, *queue->device());
+  const train::Shape shape = pictures.shape();
+  train::BatchLoader loader(pictures.size(), train::detail::sourceFrom(pictures, {format, shape}), options);
+  const mps::ImageDescriptor picture(format, shape.width, shape.height, shape.channels);
+  ConfusionMatrix matrix(pictures.classNames());
   mps::ImageBatch images;
   const std::size_t classes = network.options.classNames.size();
-  for (Batch batch; loader.next(batch);) {
+  for (train::Batch batch; loader.next(batch);) {
     if (images.count() != batch.count())
       images = mps::ImageBatch::create(queue->device(), picture, batch.count());
     images.writeBytes(std::span<const std::byte>(batch.images),

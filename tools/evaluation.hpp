@@ -6,7 +6,7 @@
 
 #include "mps/core/image_batch.hpp"
 #include "tools/confusion_matrix.hpp"
-#include "tools/data/dataset.hpp"
+#include "tools/data.hpp"
 #include "tools/networks.hpp"
 
 namespace mtl {
@@ -26,6 +26,6 @@ std::vector<float> classify(const Network& network, const std::shared_ptr<mtl::C
 /// Classifies every picture of a data set. @throws mps::Error when its pictures have another size or its classes other
 /// names than the network's (generated pictures may), or a probability is not finite
 ConfusionMatrix evaluate(const Network& network, const std::shared_ptr<mtl::CommandQueue>& queue,
-                         const Dataset& data);
+                         const NamedData& data);
 
 }  // namespace unmetal

@@ -25,27 +25,30 @@ class Evaluation : public ::testing::Test {
  protected:
   Evaluation() {
     options_.name = "lenet";
-    options_.classNames = data_.classNames;
+    options_.classNames = data_.pictures->classNames();
   }
 
   std::shared_ptr<mtl::Device> device_ = mtl::createSystemDefaultDevice();
   std::shared_ptr<mtl::CommandQueue> queue_ = device_->newCommandQueue();
-  Dataset data_ = loadDataset("synthetic", Split::Test);
+  NamedData data_ = loadDataset("synthetic", Split::Test);
   NetworkOptions options_;
 };
 
 TEST_F(Evaluation, ClassesOfOtherNamesAreRefused) {
   const Network network = buildNetwork(device_, options_);
   data_.isGenerated = false;
-  EXPECT_EQ(evaluate(network, queue_, data_).total(), data_.count());
-  std::swap(data_.classNames[2], data_.classNames[5]);
+  EXPECT_EQ(evaluate(network, queue_, data_).total(), data_.pictures->size());
+  std::vector<std::string> names = options_.classNames;
+  std::swap(names[2], names[5]);
+  data_.pictures = std::make_unique<train::MemoryDataset>(train::Shape{28, 28, 1}, std::vector<float>(784),
+                                                          std::vector<std::uint32_t>{0}, std::move(names));
   EXPECT_EQ(errorOf<mps::Error>([&] { evaluate(network, queue_, data_); }),
             "data synthetic: the network's class 2 is \"square 2\", not \"square 5\"");
 }
 
 TEST_F(Evaluation, GeneratedPicturesAreForAnyNetwork) {
   options_.classNames[0] = "shirt";
-  EXPECT_EQ(evaluate(buildNetwork(device_, options_), queue_, data_).total(), data_.count());
+  EXPECT_EQ(evaluate(buildNetwork(device_, options_), queue_, data_).total(), data_.pictures->size());
 }
 
 TEST_F(Evaluation, TakesFewerPicturesAtOnceWhenTheyAreLarge) {

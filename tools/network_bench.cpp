@@ -24,13 +24,13 @@
 #include "mtl/device.hpp"
 #include "tools/child_program.hpp"
 #include "tools/commands.hpp"
-#include "tools/data/batches.hpp"
-#include "tools/data/dataset.hpp"
 #include "tools/network_option.hpp"
 #include "tools/networks.hpp"
 #include "tools/number_options.hpp"
 #include "tools/progress.hpp"
+#include "train/dataset_batches.hpp"
 #include "train/optimizers.hpp"
+#include "train/pictures/synthetic.hpp"
 
 namespace unmetal {
 namespace {
@@ -44,16 +44,16 @@ using Format = mps::ImageFeatureChannelFormat;
 /// What the steps of a network are timed with.
 struct TimedStep {
   std::string network;
-  PictureSize size;
+  train::Shape size;
   std::size_t batch = defaultBatch;
   Format format = Format::Float32;
   /// Only when the filter has the network's name.
   bool takesLong = false;
 };
 
-constexpr PictureSize smallPicture{28, 28, 1};
-constexpr PictureSize mediumPicture{64, 64, 3};
-constexpr PictureSize largePicture{224, 224, 3};
+constexpr train::Shape smallPicture{28, 28, 1};
+constexpr train::Shape mediumPicture{64, 64, 3};
+constexpr train::Shape largePicture{224, 224, 3};
 
 std::vector<TimedStep> stepsFor(const mtl::Device& device) {
   const bool isCpu = device.kind() == mtl::DeviceKind::CPU;
@@ -62,7 +62,7 @@ std::vector<TimedStep> stepsFor(const mtl::Device& device) {
                                                  : std::vector<std::size_t>{defaultBatch, 128, 1024};
   for (const char* network : {"lenet", "mnist-cnn"})
     for (const std::size_t batch : batches) steps.push_back({network, smallPicture, batch});
-  const auto addLong = [&](const char* network, const PictureSize& size, std::size_t batch,
+  const auto addLong = [&](const char* network, const train::Shape& size, std::size_t batch,
                            Format format = Format::Float32) {
     steps.push_back({network, size, batch, format, true});
   };
@@ -112,12 +112,14 @@ class RepeatedStep {
     const double rate = train::defaultLearningRate(optimizerName);
     options.optimizer = train::makeOptimizer(device, optimizerName, rate, 0);
     network_ = buildNetwork(device, options);
-    const Dataset data = loadDataset("synthetic:" + shapeOf(options), Split::Training);
-    const auto numbers = shuffledOrder(data.count(), 0, 0);
-    const mps::ImageFeatureChannelFormat format = pictureFormat(*device);
-    fillFrom(data, format)(std::span(numbers).first(options.batchSize), batch_);
+    const train::Shape shape{options.height, options.width, options.channels};
+    const train::SyntheticDataset data(train::Split::Training, shape);
+    const auto numbers = train::shuffledOrder(data.size(), 0, 0);
+    const mps::ImageFeatureChannelFormat format = train::pictureFormat(*device);
+    fillBatch(train::detail::sourceFrom(data, {format, shape}), std::span(numbers).first(options.batchSize),
+              batch_);
     losses_.resize(options.batchSize);
-    const mps::ImageDescriptor picture(format, data.width, data.height, data.channels);
+    const mps::ImageDescriptor picture(format, shape.width, shape.height, shape.channels);
     for (InFlight& slot : slots_) {
       slot.images = mps::ImageBatch::create(device, picture, options.batchSize);
       slot.labels = mps::CNNLossLabels::createClassBatch(device, options.batchSize);
@@ -162,7 +164,7 @@ class RepeatedStep {
 
   std::shared_ptr<mtl::CommandQueue> queue_;
   Network network_;
-  Batch batch_;
+  train::Batch batch_;
   std::vector<float> losses_;
   std::array<InFlight, 3> slots_;
   std::size_t next_ = 0;  ///< step
@@ -278,7 +280,7 @@ void benchNetworks(mps::detail::Bench& bench, const DeviceOptions& device) {
   for (const TimedStep& step : stepsFor(*bench.device())) {
     const NetworkOptions options = optionsOf(step);
     const std::size_t pictureBytes = options.width * options.height * options.channels *
-                                     mps::bytesPerChannel(pictureFormat(*bench.device()));
+                                     mps::bytesPerChannel(train::pictureFormat(*bench.device()));
     const std::string shape = shapeOf(options);
     const std::string format = nameOf(step.format);
     const std::string batch = std::to_string(step.batch);

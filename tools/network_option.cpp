@@ -28,7 +28,7 @@ CLI::Option* addNetworkOption(CLI::App& command, std::string& network) {
       ->check(networkName());
 }
 
-CLI::Option* addPictureSizeOption(CLI::App& command, PictureSize& size) {
+CLI::Option* addPictureSizeOption(CLI::App& command, train::Shape& size) {
   const auto parse = [&size](const std::string& text) {
     const auto parsed = parsePictureSize(text);
     if (!parsed)

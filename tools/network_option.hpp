@@ -3,7 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <string>
 
-#include "tools/data/dataset.hpp"
+#include "tools/data.hpp"
 
 namespace unmetal {
 
@@ -14,6 +14,6 @@ CLI::Validator networkName();
 CLI::Option* addNetworkOption(CLI::App& command, std::string& network);
 
 /// The option --picture-size of what a network sees, see parsePictureSize().
-CLI::Option* addPictureSizeOption(CLI::App& command, PictureSize& size);
+CLI::Option* addPictureSizeOption(CLI::App& command, train::Shape& size);
 
 }  // namespace unmetal

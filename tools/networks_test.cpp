@@ -14,8 +14,8 @@
 #include "mtl/command_buffer.hpp"
 #include "mtl/command_queue.hpp"
 #include "mtl/device.hpp"
-#include "tools/data/dataset.hpp"
 #include "train/optimizers.hpp"
+#include "train/pictures/synthetic.hpp"
 
 namespace unmetal::networks_test {
 namespace {
@@ -37,10 +37,11 @@ class Networks : public ::testing::Test {
   [[nodiscard]] mps::ImageBatch pictures(std::size_t first, std::size_t count) const {
     std::vector<float> pixels;
     for (const std::uint8_t pixel :
-         std::span(data_.images).subspan(first * data_.imageSize(), count * data_.imageSize()))
+         std::span(data_.bytes()).subspan(first * shape_.count(), count * shape_.count()))
       pixels.push_back(static_cast<float>(pixel) / 255.0F);
     auto images = mps::ImageBatch::create(
-        device_, {mps::ImageFeatureChannelFormat::Float32, data_.width, data_.height, data_.channels}, count);
+        device_, {mps::ImageFeatureChannelFormat::Float32, shape_.width, shape_.height, shape_.channels},
+        count);
     images.writeBytes(std::span<const float>(pixels), mps::DataLayout::HeightxWidthxFeatureChannels);
     return images;
   }
@@ -49,7 +50,7 @@ class Networks : public ::testing::Test {
   double step(const Network& network) const {
     const std::size_t batch = network.options.batchSize;
     const auto labels = mps::CNNLossLabels::createClassBatch(device_, batch);
-    mps::CNNLossLabels::writeClassIndices(labels, std::span(data_.labels).first(batch));
+    mps::CNNLossLabels::writeClassIndices(labels, std::span(data_.labels()).first(batch));
     const auto commandBuffer = device_->newCommandQueue()->commandBuffer();
     network.training->encodeBatch(commandBuffer, {pictures(0, batch)}, {labels});
     mps::StateBatchSynchronize(labels, commandBuffer);
@@ -77,7 +78,8 @@ class Networks : public ::testing::Test {
 
   /// One thread: much waiting for others would be about little work.
   std::shared_ptr<mtl::Device> device_ = mtl::newCPUDevice(1);
-  Dataset data_ = loadDataset("synthetic", Split::Training);
+  train::SyntheticDataset data_{train::Split::Training};
+  train::Shape shape_ = data_.shape();
 };
 
 /// The tensors of a network's layers by name.

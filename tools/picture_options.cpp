@@ -2,7 +2,7 @@
 
 namespace unmetal {
 
-void addPictureOptions(CLI::App& command, PictureFolderOptions& options) {
+void addPictureOptions(CLI::App& command, DataOptions& options) {
   const auto parse = [&options](const std::string& text) {
     const auto size = parsePictureSize(text);
     if (!size || (size->channels != 1 && size->channels != 3))

@@ -2,11 +2,11 @@
 
 #include <CLI/CLI.hpp>
 
-#include "tools/data/dataset.hpp"
+#include "tools/data.hpp"
 
 namespace unmetal {
 
 /// The options --picture-size and --skip-bad of folders of pictures.
-void addPictureOptions(CLI::App& command, PictureFolderOptions& options);
+void addPictureOptions(CLI::App& command, DataOptions& options);
 
 }  // namespace unmetal

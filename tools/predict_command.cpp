@@ -15,12 +15,12 @@
 #include "mtl/device.hpp"
 #include "tools/checkpoint.hpp"
 #include "tools/commands.hpp"
-#include "tools/data/picture_folder.hpp"
 #include "tools/device_options.hpp"
 #include "tools/evaluation.hpp"
 #include "tools/number_options.hpp"
-#include "tools/picture.hpp"
 #include "tools/text.hpp"
+#include "train/pictures/picture.hpp"
+#include "train/pictures/picture_folder.hpp"
 
 namespace unmetal {
 namespace {
@@ -42,7 +42,7 @@ std::vector<std::filesystem::path> picturesOf(const std::vector<std::filesystem:
       pictures.push_back(name);
       continue;
     }
-    const std::vector<std::filesystem::path> inside = picturesIn(name);
+    const std::vector<std::filesystem::path> inside = train::picturesIn(name);
     pictures.insert(pictures.end(), inside.begin(), inside.end());
   }
   return pictures;
@@ -84,7 +84,8 @@ mps::ImageBatch imagesOf(std::span<const std::filesystem::path> pictures, const 
   std::vector<float> values;
   values.reserve(pictures.size() * network.height * network.width * network.channels);
   for (const auto& path : pictures) {
-    const Picture picture = coverPicture(readPicture(path), network.height, network.width, network.channels);
+    const train::Picture picture =
+        train::coverPicture(train::readPicture(path), network.height, network.width, network.channels);
     for (const std::uint8_t pixel : picture.pixels) values.push_back(static_cast<float>(pixel) / 255.0F);
   }
   auto images = mps::ImageBatch::create(

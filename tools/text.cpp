@@ -2,18 +2,8 @@
 
 #include <array>
 #include <cstdio>
-#include <nlohmann/json.hpp>
 
 namespace unmetal {
-
-bool isUtf8(std::string_view text) {
-  try {
-    static_cast<void>(nlohmann::json(text).dump());
-  } catch (const nlohmann::json::exception&) {
-    return false;
-  }
-  return true;
-}
 
 std::string printable(std::string_view text) {
   constexpr unsigned char firstPrinted = 0x20;

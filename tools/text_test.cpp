@@ -12,12 +12,5 @@ TEST(Text, ControlCharactersAreEscaped) {
   EXPECT_EQ(printable(""), "");
 }
 
-TEST(Text, KnowsUtf8) {
-  EXPECT_TRUE(isUtf8(""));
-  EXPECT_TRUE(isUtf8("größer"));
-  EXPECT_FALSE(isUtf8("gr\xF6\xDF"));
-  EXPECT_FALSE(isUtf8("cut \xC3"));
-}
-
 }  // namespace
 }  // namespace unmetal::text_test

@@ -75,9 +75,9 @@ void addTrainCommand(CLI::App& program) {
   auto learningRate = std::make_shared<double>(0);
   auto config = std::make_shared<std::filesystem::path>();
   command
-      ->add_option(
-          "--data", options->data,
-          "fashion-mnist[:FOLDER], folder:FOLDER of pictures with a folder for each class, synthetic[:HxWxC]")
+      ->add_option("--data", options->data,
+                   "fashion-mnist[:FOLDER], cifar-10:FOLDER, folder:FOLDER of pictures with a folder for "
+                   "each class, synthetic[:HxWxC]")
       ->capture_default_str();
   addPictureOptions(*command, options->pictures);
   command
@@ -88,7 +88,7 @@ void addTrainCommand(CLI::App& program) {
       ->capture_default_str();
   addNetworkOption(*command, options->network)->default_str("mnist-cnn, of a folder small-cnn");
   const auto augment = [options](const std::string& text) {
-    options->augmentation = parseAugmentation(text);
+    options->augmentation = train::parseAugmentation(text);
     if (!options->augmentation)
       throw CLI::ValidationError("--augment", "give none, crop, flip or crop+flip, not \"" + text + "\"");
   };

@@ -43,13 +43,14 @@ std::string textOf(double value) {
 }
 
 Network networkFor(const std::shared_ptr<mtl::Device>& device, const TrainingOptions& options,
-                   const Dataset& data, double learningRate, double weightDecay) {
+                   const train::Dataset& data, const train::Shape& pictures, double learningRate,
+                   double weightDecay) {
   NetworkOptions network;
   network.name = options.network;
-  network.width = data.width;
-  network.height = data.height;
-  network.channels = data.channels;
-  network.classNames = data.classNames;
+  network.width = pictures.width;
+  network.height = pictures.height;
+  network.channels = pictures.channels;
+  network.classNames = data.classNames();
   network.batchSize = options.batchSize;
   network.seed = options.seed;
   network.format = options.format == "float16" ? mps::ImageFeatureChannelFormat::Float16
@@ -99,14 +100,14 @@ std::optional<CheckpointFile> checkpointOf(const TrainingOptions& options) {
 
 /// With what a checkpoint decides where the user has not.
 TrainingOptions completed(TrainingOptions options, const std::optional<CheckpointFile>& checkpoint) {
-  const Augmentation unset = checkpoint ? checkpoint->augmentation() : Augmentation{};
+  const train::Augmentation unset = checkpoint ? checkpoint->augmentation() : train::Augmentation{};
   options.pictures.augmentation = options.augmentation.value_or(unset);
   return options;
 }
 
 /// With what the data decide where the user has not.
-TrainingOptions completed(TrainingOptions options, const Dataset& training) {
-  const TrainingChoice choice = chooseTraining(isPictureFolder(options.data), training.count());
+TrainingOptions completed(TrainingOptions options, const train::Dataset& training) {
+  const TrainingChoice choice = chooseTraining(isPictureFolder(options.data), training.size());
   if (options.network.empty()) options.network = choice.network;
   if (options.epochs == 0) options.epochs = choice.epochs;
   if (options.batchSize == 0) options.batchSize = choice.batchSize;
@@ -115,12 +116,12 @@ TrainingOptions completed(TrainingOptions options, const Dataset& training) {
 }
 
 /// "3 classes: cat, dog, owl", "1000 classes: cat, dog, ..."
-std::string classesOf(const Dataset& data) {
+std::string classesOf(const std::vector<std::string>& names) {
   constexpr std::size_t most = 8;
-  std::string text = std::to_string(data.classNames.size()) + " classes: ";
-  for (std::size_t i = 0; i < std::min(most, data.classNames.size()); ++i)
-    text += (i == 0 ? "" : ", ") + printable(data.classNames[i]);
-  return text + (data.classNames.size() > most ? ", ..." : "");
+  std::string text = std::to_string(names.size()) + " classes: ";
+  for (std::size_t i = 0; i < std::min(most, names.size()); ++i)
+    text += (i == 0 ? "" : ", ") + printable(names[i]);
+  return text + (names.size() > most ? ", ..." : "");
 }
 
 /// Nothing when it cannot be read.
@@ -144,24 +145,25 @@ Trainer::Trainer(const std::shared_ptr<mtl::Device>& device, const TrainingOptio
       options_(completed(options, resumed_)),
       training_(loadDataset(options_.data, Split::Training, options_.pictures)),
       test_(loadDataset(options_.data, Split::Test, options_.pictures)),
+      pictures_(test_.pictures->shape()),
       isNetworkChosen_(options_.network.empty()),
       learningRate_(options_.learningRate.value_or(train::defaultLearningRate(options_.optimizer))),
       weightDecay_(options_.weightDecay.value_or(train::defaultWeightDecay(options_.optimizer))),
-      network_(networkFor(device, options_ = completed(options_, training_), training_, learningRate_,
-                          weightDecay_)),
+      network_(networkFor(device, options_ = completed(options_, *training_.pictures), *training_.pictures,
+                          pictures_, learningRate_, weightDecay_)),
       display_(options_.quiet ? ProgressDisplay::silent() : ProgressDisplay::onStandardOutput()) {
-  if (options_.batchSize == 0 || options_.batchSize > training_.count())
+  if (options_.batchSize == 0 || options_.batchSize > training_.pictures->size())
     throw mps::Error("--batch " + std::to_string(options_.batchSize) + ": give a number from 1 to the " +
-                     std::to_string(training_.count()) + " pictures of " + options_.data);
+                     std::to_string(training_.pictures->size()) + " pictures of " + options_.data);
   if (!options_.initialWeights.empty()) readInitialWeights(network_.layers, options_.initialWeights);
-  stepsPerEpoch_ = training_.count() / options_.batchSize;
+  stepsPerEpoch_ = training_.pictures->size() / options_.batchSize;
   totalSteps_ = stepsPerEpoch_ * options_.epochs;
   schedule_.emplace(train::Schedule(options_.schedule).withWarmup(options_.warmup), learningRate_,
                     stepsPerEpoch_, options_.epochs);
   network_.training->setGradientNormLimit(static_cast<float>(options_.clipNorm));
   if (resumed_) restore(*resumed_);
-  const mps::ImageDescriptor picture(pictureFormat(*device_), training_.width, training_.height,
-                                     training_.channels);
+  const mps::ImageDescriptor picture(train::detail::formatOf(*training_.pictures, *device_), pictures_.width,
+                                     pictures_.height, pictures_.channels);
   for (InFlight& slot : slots_) {
     slot.images = mps::ImageBatch::create(device_, picture, options_.batchSize);
     slot.labels = mps::CNNLossLabels::createClassBatch(device_, options_.batchSize);
@@ -173,18 +175,17 @@ Trainer::Trainer(const std::shared_ptr<mtl::Device>& device, const TrainingOptio
     begin();
   resumed_.reset();
   printSummary();
-  for (const Dataset* data : {&training_, &test_})
+  for (const NamedData* data : {&training_, &test_})
     for (const std::string& trouble : data->leftOut) display_.print("left out: " + printable(trouble));
 }
 
 Trainer::~Trainer() = default;
 
 void Trainer::printSummary() {
-  const std::string size = std::to_string(training_.height) + "x" + std::to_string(training_.width) + "x" +
-                           std::to_string(training_.channels);
-  display_.print("data: " + printable(options_.data) + ", " + std::to_string(training_.count()) +
-                 " pictures for training and " + std::to_string(test_.count()) + " for validation, " + size +
-                 ", " + classesOf(training_));
+  const std::string size = describe(pictures_);
+  display_.print("data: " + printable(options_.data) + ", " + std::to_string(training_.pictures->size()) +
+                 " pictures for training and " + std::to_string(test_.pictures->size()) +
+                 " for validation, " + size + ", " + classesOf(training_.pictures->classNames()));
   display_.print(
       "network: " + options_.network + ", " + std::to_string(network_.parameterCount) + " parameters" +
       (isNetworkChosen_ ? "; it was chosen for pictures of " + size + ", --net takes another" : ""));
@@ -204,7 +205,8 @@ void Trainer::restore(const CheckpointFile& file) {
   file.restoreTraining(network_, settings());
   position_ = file.position();
   // Within the first epoch the position fits every number of pictures, and files of former versions have no other word.
-  if (file.pictures().value_or(training_.count()) != training_.count() || position_.batch >= stepsPerEpoch_ ||
+  if (file.pictures().value_or(training_.pictures->size()) != training_.pictures->size() ||
+      position_.batch >= stepsPerEpoch_ ||
       position_.step != position_.epoch * stepsPerEpoch_ + position_.batch)
     throw refusal(options_.data + " had another number of pictures when it was made");
   if (position_.step > totalSteps_ || position_.epoch > options_.epochs)
@@ -292,19 +294,17 @@ TrainingSettings Trainer::settings() const {
                             {"format", options_.format},
                             {"allow-reduced-precision", options_.allowReducedPrecision ? "yes" : "no"},
                             {"augment", nameOf(options_.pictures.augmentation)},
-                            {"pictures", std::to_string(training_.count())},
+                            {"pictures", std::to_string(training_.pictures->size())},
                             {"plans", plansOf(*device_)},
                             {"arithmetic", arithmeticOf(*device_)}};
   if (isPictureFolder(options_.data)) {
-    const auto& [height, width, channels] = options_.pictures.size;
-    settings.emplace_back("picture-size", std::to_string(height) + "x" + std::to_string(width) + "x" +
-                                              std::to_string(channels));
+    settings.emplace_back("picture-size", describe(options_.pictures.size));
     settings.emplace_back("validation", textOf(options_.pictures.validation));
   }
   return settings;
 }
 
-void Trainer::encodeStep(const Batch& batch, InFlight& slot) {
+void Trainer::encodeStep(const train::Batch& batch, InFlight& slot) {
   slot.images.writeBytes(std::span<const std::byte>(batch.images),
                          mps::DataLayout::HeightxWidthxFeatureChannels);
   mps::CNNLossLabels::writeClassIndices(slot.labels, batch.labels);
@@ -376,14 +376,15 @@ void Trainer::saveCheckpoint() {
 void Trainer::saveIfSound() {
   finishAll();
   constexpr std::size_t most = 8;
-  const std::size_t count = std::min(most, test_.count());
+  const std::size_t count = std::min(most, test_.pictures->size());
   std::vector<std::uint32_t> numbers(count);
   std::iota(numbers.begin(), numbers.end(), 0U);
-  const auto format = pictureFormat(*device_);
-  Batch batch;
-  fillFrom(test_, format)(numbers, batch);
-  const auto images =
-      mps::ImageBatch::create(device_, {format, test_.width, test_.height, test_.channels}, count);
+  const train::Dataset& test = *test_.pictures;
+  const auto format = train::detail::formatOf(test, *device_);
+  train::Batch batch;
+  fillBatch(train::detail::sourceFrom(test, {format, pictures_}), numbers, batch);
+  const auto images = mps::ImageBatch::create(
+      device_, {format, pictures_.width, pictures_.height, pictures_.channels}, count);
   images.writeBytes(std::span<const std::byte>(batch.images), mps::DataLayout::HeightxWidthxFeatureChannels);
   static_cast<void>(classify(network_, queue_, images));
   saveCheckpoint();
@@ -421,17 +422,22 @@ void Trainer::drawCurves() const {
 std::optional<double> Trainer::run() {
   if (position_.epoch >= options_.epochs) return evaluate(network_, queue_, test_).accuracy();
   const std::uint64_t lastStep = std::min(options_.lastStep.value_or(totalSteps_), totalSteps_);
-  BatchOptions batches;
+  train::BatchOptions batches;
   batches.batchSize = options_.batchSize;
   batches.seed = options_.seed;
   batches.firstEpoch = position_.epoch;
   batches.firstBatch = position_.batch;
   batches.endEpoch = options_.epochs;
-  BatchLoader loader(training_.count(), fillFrom(training_, pictureFormat(*device_), options_.seed), batches);
+  const train::Dataset& training = *training_.pictures;
+  train::BatchLoader loader(
+      training.size(),
+      train::detail::sourceFrom(training, {train::detail::formatOf(training, *device_), pictures_,
+                                           options_.pictures.augmentation, options_.seed}),
+      batches);
   lastCheckpointTime_ = steadySeconds();
   lastCheckpointStep_ = position_.step;
   bool stops = false;
-  for (Batch batch; !stops && position_.step < lastStep && loader.next(batch);) {
+  for (train::Batch batch; !stops && position_.step < lastStep && loader.next(batch);) {
     InFlight& slot = slots_[position_.step % slots_.size()];
     finishStep(slot);
     encodeStep(batch, slot);

@@ -12,12 +12,13 @@
 #include "mps/core/image_batch.hpp"
 #include "mps/core/state.hpp"
 #include "tools/checkpoint.hpp"
-#include "tools/data/batches.hpp"
-#include "tools/data/dataset.hpp"
+#include "tools/data.hpp"
 #include "tools/folder_lock.hpp"
 #include "tools/metrics.hpp"
 #include "tools/networks.hpp"
 #include "tools/progress.hpp"
+#include "train/batch_loader.hpp"
+#include "train/dataset_batches.hpp"
 #include "train/learning_rate_schedule.hpp"
 
 namespace mtl {
@@ -30,7 +31,7 @@ namespace unmetal {
 /// What `unmetal train` was asked for.
 struct TrainingOptions {
   std::string data = "fashion-mnist";
-  PictureFolderOptions pictures;  ///< of a folder
+  DataOptions pictures;  ///< of a folder
   /// Empty or 0: what chooseTraining() says. @{
   std::string network;
   std::uint64_t epochs = 0;
@@ -54,7 +55,7 @@ struct TrainingOptions {
   double checkpointSeconds = 5;
   std::optional<std::uint64_t> lastStep;  ///< stop here, before the last epoch ends
   /// Of every data set; unset: none, or what a checkpoint says that is resumed from. Decides on pictures.augmentation.
-  std::optional<Augmentation> augmentation;
+  std::optional<train::Augmentation> augmentation;
   /// Asked after each step: whether to write a checkpoint and stop here. Empty: no.
   std::function<bool()> isStopWanted;
 };
@@ -106,7 +107,7 @@ class Trainer {
   void drawAllSteps() const;
   void reserveRoom() const;
   void removeAbandonedFiles() const;
-  void encodeStep(const Batch& batch, InFlight& slot);
+  void encodeStep(const train::Batch& batch, InFlight& slot);
   void finishStep(InFlight& slot);
   void finishAll();
   [[nodiscard]] bool isCheckpointDue() const;
@@ -120,9 +121,10 @@ class Trainer {
   std::optional<FolderLock> lock_;
   std::optional<CheckpointFile> resumed_;  ///< until its values are taken
   TrainingOptions options_;
-  Dataset training_;
-  Dataset test_;
-  bool isNetworkChosen_;  ///< by chooseTraining()
+  NamedData training_;
+  NamedData test_;
+  train::Shape pictures_;  ///< of the network
+  bool isNetworkChosen_;   ///< by chooseTraining()
   double learningRate_;
   double weightDecay_;
   Network network_;

@@ -15,9 +15,9 @@
 #include "mtl/command_buffer.hpp"
 #include "mtl/command_queue.hpp"
 #include "mtl/device.hpp"
-#include "tools/data/dataset.hpp"
 #include "tools/networks.hpp"
 #include "train/optimizers.hpp"
+#include "train/pictures/synthetic.hpp"
 
 /// 20 steps of training, on each device in float32 and by the references in float64 (design section 11).
 namespace unmetal::training_curve_test {
@@ -39,18 +39,19 @@ struct Batch {
   mps::StateBatch labels;
   ReferenceTensor values;
 
-  Batch(const DevicePointer& device, const Dataset& data, std::uint32_t step)
+  Batch(const DevicePointer& device, const train::MemoryDataset& data, std::uint32_t step)
       : labels(mps::CNNLossLabels::createClassBatch(device, kBatch)) {
     const std::size_t first = step * kBatch;
+    const train::Shape shape = data.shape();
     images = mps::ImageBatch::create(
-        device, {mps::ImageFeatureChannelFormat::Float32, data.width, data.height, data.channels}, kBatch);
+        device, {mps::ImageFeatureChannelFormat::Float32, shape.width, shape.height, shape.channels}, kBatch);
     std::vector<float> pixels;
     for (const std::uint8_t pixel :
-         std::span(data.images).subspan(first * data.imageSize(), kBatch * data.imageSize()))
+         std::span(data.bytes()).subspan(first * shape.count(), kBatch * shape.count()))
       pixels.push_back(static_cast<float>(pixel) / 255.0F);
     images.writeBytes(std::span<const float>(pixels), mps::DataLayout::HeightxWidthxFeatureChannels);
     values = mps::detail::storedValues(images);
-    mps::CNNLossLabels::writeClassIndices(labels, std::span(data.labels).subspan(first, kBatch));
+    mps::CNNLossLabels::writeClassIndices(labels, std::span(data.labels()).subspan(first, kBatch));
   }
 };
 
@@ -117,7 +118,7 @@ class ReferenceTraining {
 void expectSameCurve(const DevicePointer& device, const std::string& optimizer, double learningRate,
                      OptimizerKind kind, const ReferenceTraining::Numbers& numbers) {
   SCOPED_TRACE(device->name());
-  const Dataset data = loadDataset("synthetic", Split::Training);
+  const train::SyntheticDataset data(train::Split::Training);
   NetworkOptions options;
   options.name = "mnist-cnn";
   options.batchSize = kBatch;

@@ -24,7 +24,7 @@ struct TuneArguments {
   DeviceOptions device;
   std::string network = "mnist-cnn";
   std::vector<std::size_t> batches{64};
-  PictureSize pictureSize{28, 28, 1};
+  train::Shape pictureSize{28, 28, 1};
   std::string format = "float32";
   bool allowReducedPrecision = false;
   std::string filter;

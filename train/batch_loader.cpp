@@ -1,12 +1,15 @@
 #include "train/batch_loader.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <numeric>
+#include <system_error>
 #include <utility>
 
 #include "mps/core/error.hpp"
 #include "mps/core/philox.hpp"
+#include "mtl/cpu/processors.hpp"
 #include "mtl/device.hpp"
 
 namespace unmetal::train {
@@ -47,9 +50,32 @@ std::vector<std::uint32_t> shuffledOrder(std::size_t count, std::uint64_t seed, 
   return order;
 }
 
-BatchLoader::BatchLoader(std::size_t count, BatchFill fill, const BatchOptions& options)
+void fillBatch(const BatchSource& source, std::span<const std::uint32_t> numbers, Batch& batch) {
+  batch.images.resize(numbers.size() * source.pictureBytes);
+  batch.labels.resize(numbers.size());
+  for (std::size_t place = 0; place < numbers.size(); ++place) {
+    const std::span picture =
+        std::span(batch.images).subspan(place * source.pictureBytes, source.pictureBytes);
+    batch.labels[place] = source.write(numbers[place], batch.epoch, picture);
+  }
+}
+
+/// A batch that threads are writing.
+struct BatchLoader::Making {
+  Batch batch;
+  std::vector<std::uint32_t> numbers;
+  std::size_t taken = 0;    ///< pictures that a thread has begun
+  std::size_t written = 0;  ///< pictures that threads are done with
+  std::size_t failedPlace = 0;
+  std::exception_ptr error;
+
+  [[nodiscard]] bool hasPictures() const { return taken < numbers.size() && !error; }
+  [[nodiscard]] bool isDone() const { return written == taken && !hasPictures(); }
+};
+
+BatchLoader::BatchLoader(std::size_t count, BatchSource source, const BatchOptions& options)
     : count_(count),
-      fill_(std::move(fill)),
+      source_(std::move(source)),
       options_(options),
       batchesPerEpoch_(countBatches(count, options)) {
   if (count_ > std::numeric_limits<std::uint32_t>::max()) {
@@ -63,11 +89,13 @@ BatchLoader::BatchLoader(std::size_t count, BatchFill fill, const BatchOptions& 
     throw mps::Error("there is no batch " + std::to_string(options_.firstBatch) + " in an epoch of " +
                      std::to_string(batchesPerEpoch_));
   }
-  if (options_.firstBatch == batchesPerEpoch_) {
-    options_.firstBatch = 0;
-    ++options_.firstEpoch;
+  epoch_ = options_.firstEpoch;
+  index_ = options_.firstBatch;
+  if (index_ == batchesPerEpoch_) {
+    index_ = 0;
+    ++epoch_;
   }
-  thread_ = std::thread([this] { run(); });
+  startThreads();
 }
 
 BatchLoader::~BatchLoader() {
@@ -75,83 +103,140 @@ BatchLoader::~BatchLoader() {
     const std::lock_guard lock(mutex_);
     stopped_ = true;
   }
-  changed_.notify_all();
-  thread_.join();
+  workWanted_.notify_all();
+}
+
+/// No more of them than there are pieces in all batches that wait.
+void BatchLoader::startThreads() {
+  // Small pictures are written faster than threads agree on who does it.
+  constexpr std::size_t leastBytes = std::size_t{1} << 15;
+  piece_ = std::max<std::size_t>(1, leastBytes / std::max<std::size_t>(1, source_.pictureBytes));
+  const std::size_t pieces = mostReady * ((std::min(options_.batchSize, count_) + piece_ - 1) / piece_);
+  const std::size_t wanted =
+      options_.threads != 0 ? options_.threads : static_cast<std::size_t>(mtl::cpu::defaultThreadCount());
+  for (std::size_t i = 0; i < std::min(wanted, pieces); ++i) {
+    try {
+      threads_.emplace_back([this] { work(); });
+    } catch (const std::system_error&) {
+      if (threads_.empty()) throw;
+      return;  // those that there are do the work
+    }
+  }
 }
 
 bool BatchLoader::next(Batch& batch) {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return !ready_.empty() || finished_; });
-  if (ready_.empty()) {
-    if (error_) std::rethrow_exception(error_);
-    return false;
+  {
+    std::unique_lock lock(mutex_);
+    batchDone_.wait(lock, [this] { return making_.empty() ? !mayBegin() : making_.front()->isDone(); });
+    if (making_.empty()) {
+      if (failure_) std::rethrow_exception(failure_);
+      return false;
+    }
+    Making& first = *making_.front();
+    if (first.error) std::rethrow_exception(first.error);
+    std::swap(batch, first.batch);
+    spares_.push_back(std::move(first.batch));
+    making_.pop_front();
   }
-  std::swap(batch, ready_.front());
-  spares_.push_back(std::move(ready_.front()));
-  ready_.pop_front();
-  lock.unlock();
-  changed_.notify_all();
+  workWanted_.notify_all();
   return true;
 }
 
-void BatchLoader::run() {
-  try {
-    std::uint64_t firstBatch = options_.firstBatch;
-    for (std::uint64_t epoch = options_.firstEpoch; epoch < options_.endEpoch; ++epoch) {
-      if (!makeEpoch(epoch, firstBatch)) break;
-      firstBatch = 0;
-    }
-    finish(nullptr);
-  } catch (...) {
-    finish(std::current_exception());
-  }
-}
-
-/// False when the loader was stopped meanwhile.
-bool BatchLoader::makeEpoch(std::uint64_t epoch, std::uint64_t firstBatch) {
-  std::vector<std::uint32_t> order;
-  if (options_.shuffle) {
-    order = shuffledOrder(count_, options_.seed, epoch);
-  } else {
-    order.resize(count_);
-    std::iota(order.begin(), order.end(), 0U);
-  }
-  for (std::uint64_t index = firstBatch; index < batchesPerEpoch_; ++index) {
-    Batch batch;
-    if (!takeSpare(batch)) return false;
-    batch.epoch = epoch;
-    batch.index = index;
-    batch.isLastOfEpoch = index + 1 == batchesPerEpoch_;
-    const auto begin = static_cast<std::size_t>(index) * options_.batchSize;
-    fill_(std::span(order).subspan(begin, std::min(options_.batchSize, count_ - begin)), batch);
-    {
-      const std::lock_guard lock(mutex_);
-      ready_.push_back(std::move(batch));
-    }
-    changed_.notify_all();
-  }
-  return true;
-}
-
-/// Waits until another batch is wanted; false when none will be.
-bool BatchLoader::takeSpare(Batch& batch) {
+void BatchLoader::work() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return ready_.size() < mostReady || stopped_; });
-  if (stopped_) return false;
+  while (true) {
+    workWanted_.wait(lock, [this] { return stopped_ || hasWork(); });
+    if (stopped_) return;
+    Piece piece;
+    try {
+      piece = takePiece();
+    } catch (...) {
+      failure_ = std::current_exception();
+      failed_ = true;
+      batchDone_.notify_all();
+      continue;
+    }
+    lock.unlock();
+    std::size_t place = piece.begin;
+    std::exception_ptr error;
+    try {
+      for (; place < piece.end; ++place) write(*piece.making, place);
+    } catch (...) {
+      error = std::current_exception();
+    }
+    lock.lock();
+    finish(piece, place, std::move(error));
+  }
+}
+
+void BatchLoader::write(Making& making, std::size_t place) const {
+  Batch& batch = making.batch;
+  const std::span picture =
+      std::span(batch.images).subspan(place * source_.pictureBytes, source_.pictureBytes);
+  batch.labels[place] = source_.write(making.numbers[place], batch.epoch, picture);
+}
+
+bool BatchLoader::mayBegin() const {
+  return epoch_ < options_.endEpoch && !failed_;
+}
+
+bool BatchLoader::hasWork() const {
+  if (making_.size() < mostReady && mayBegin()) return true;
+  return std::ranges::any_of(making_, [](const auto& making) { return making->hasPictures(); });
+}
+
+BatchLoader::Piece BatchLoader::takePiece() {
+  const auto hasPictures = [](const auto& making) { return making->hasPictures(); };
+  auto found = std::ranges::find_if(making_, hasPictures);
+  if (found == making_.end()) {
+    beginBatch();
+    found = std::prev(making_.end());
+  }
+  Making& making = **found;
+  const std::size_t begin = making.taken;
+  making.taken = std::min(begin + piece_, making.numbers.size());
+  return {&making, begin, making.taken};
+}
+
+void BatchLoader::beginBatch() {
+  if (order_.empty() || (index_ == 0 && options_.shuffle)) order_ = orderOf(epoch_);
+  auto making = std::make_unique<Making>();
   if (!spares_.empty()) {
-    batch = std::move(spares_.back());
+    making->batch = std::move(spares_.back());
     spares_.pop_back();
   }
-  return true;
+  const auto begin = static_cast<std::size_t>(index_) * options_.batchSize;
+  const auto numbers = std::span(order_).subspan(begin, std::min(options_.batchSize, count_ - begin));
+  making->numbers.assign(numbers.begin(), numbers.end());
+  Batch& batch = making->batch;
+  batch.epoch = epoch_;
+  batch.index = index_;
+  batch.isLastOfEpoch = index_ + 1 == batchesPerEpoch_;
+  batch.images.resize(numbers.size() * source_.pictureBytes);
+  batch.labels.resize(numbers.size());
+  making_.push_back(std::move(making));
+  if (++index_ < batchesPerEpoch_) return;
+  index_ = 0;
+  ++epoch_;
 }
 
-void BatchLoader::finish(std::exception_ptr error) {
-  {
-    const std::lock_guard lock(mutex_);
-    error_ = std::move(error);
-    finished_ = true;
+std::vector<std::uint32_t> BatchLoader::orderOf(std::uint64_t epoch) const {
+  if (options_.shuffle) return shuffledOrder(count_, options_.seed, epoch);
+  std::vector<std::uint32_t> order(count_);
+  std::iota(order.begin(), order.end(), 0U);
+  return order;
+}
+
+/// What was taken before a place that has failed is written to its end: one of a lower place may fail, too.
+void BatchLoader::finish(const Piece& piece, std::size_t failedPlace, std::exception_ptr error) {
+  Making& making = *piece.making;
+  making.written += piece.end - piece.begin;
+  if (error && (!making.error || failedPlace < making.failedPlace)) {
+    making.error = std::move(error);
+    making.failedPlace = failedPlace;
+    failed_ = true;
   }
-  changed_.notify_all();
+  if (making.isDone()) batchDone_.notify_all();
 }
 
 }  // namespace unmetal::train

@@ -6,9 +6,9 @@
 #include <deque>
 #include <exception>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <span>
-#include <string>
 #include <thread>
 #include <vector>
 
@@ -53,10 +53,19 @@ struct BatchOptions {
   std::uint64_t firstBatch = 0;
   /// Where it ends; firstEpoch itself is included, this one is not.
   std::uint64_t endEpoch = 1;
+  /// That make batches, whose bytes do not depend on it. 0: as many as there are processors for this process.
+  std::size_t threads = 0;
 };
 
-/// Puts the pictures of these numbers into a batch. Called on the loader's thread.
-using BatchFill = std::function<void(std::span<const std::uint32_t> numbers, Batch& batch)>;
+/// Where batches get their pictures from.
+struct BatchSource {
+  std::size_t pictureBytes = 0;
+  /// Writes a picture as this epoch sees it. Called by several threads at once. @return its class
+  std::function<std::uint32_t(std::uint32_t number, std::uint64_t epoch, std::span<std::byte> picture)> write;
+};
+
+/// Puts the pictures of these numbers into a batch, whose epoch is set, on this thread.
+void fillBatch(const BatchSource& source, std::span<const std::uint32_t> numbers, Batch& batch);
 
 /// The format in which pictures go to a device: Unorm8 to a GPU, where a step begins with their upload, Float32
 /// on the CPU, whose kernels would convert them. The values are the same.
@@ -66,43 +75,62 @@ mps::ImageFeatureChannelFormat pictureFormat(const mtl::Device& device);
 /// `seed`. The same on every machine.
 std::vector<std::uint32_t> shuffledOrder(std::size_t count, std::uint64_t seed, std::uint64_t epoch);
 
-/// Makes batches ahead of their use, on a thread of its own; at most three wait.
+/// Makes batches ahead of their use, on threads of its own, which share the pictures of a batch; at most three wait.
 class BatchLoader {
  public:
   /// @param count pictures in the data set, below 2^32
   /// Throws mps::Error when the batch size is 0 or gives no batch at all, or firstBatch lies beyond the
   /// epoch. firstBatch may equal batchesPerEpoch(): then it begins with the next epoch.
-  BatchLoader(std::size_t count, BatchFill fill, const BatchOptions& options);
-  /// Stops the thread, whatever it has made ahead.
+  BatchLoader(std::size_t count, BatchSource source, const BatchOptions& options);
+  /// Stops the threads, whatever they have made ahead.
   ~BatchLoader();
   BatchLoader(const BatchLoader&) = delete;
   BatchLoader& operator=(const BatchLoader&) = delete;
 
   std::uint64_t batchesPerEpoch() const { return batchesPerEpoch_; }
 
-  /// Puts the next batch into `batch`, whose memory serves a later one; false after the last batch. An
-  /// exception of the fill function comes out here, after the batches before it, and again in later calls.
+  /// Puts the next batch into `batch`, whose memory serves a later one; false after the last batch. What the source throws
+  /// comes out here, after the batches before it, and again in later calls: of several pictures what the first in the order
+  /// of the batch has thrown, on any number of threads.
   bool next(Batch& batch);
 
  private:
-  void run();
-  bool makeEpoch(std::uint64_t epoch, std::uint64_t firstBatch);
-  bool takeSpare(Batch& batch);
-  void finish(std::exception_ptr error);
+  struct Making;
+  struct Piece {
+    Making* making = nullptr;
+    std::size_t begin = 0;
+    std::size_t end = 0;
+  };
+
+  void startThreads();
+  void work();
+  void write(Making& making, std::size_t place) const;
+  bool hasWork() const;
+  bool mayBegin() const;
+  Piece takePiece();
+  void beginBatch();
+  [[nodiscard]] std::vector<std::uint32_t> orderOf(std::uint64_t epoch) const;
+  void finish(const Piece& piece, std::size_t failedPlace, std::exception_ptr error);
 
   std::size_t count_;
-  BatchFill fill_;
+  BatchSource source_;
   BatchOptions options_;
   std::uint64_t batchesPerEpoch_ = 0;
+  std::size_t piece_ = 1;  ///< pictures that a thread takes at a time
 
   std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<Batch> ready_;    // guarded by mutex_, as all below
-  std::vector<Batch> spares_;  // used batches, for their memory
+  std::condition_variable workWanted_;
+  std::condition_variable batchDone_;
+  std::deque<std::unique_ptr<Making>>
+      making_;                        // guarded by mutex_, as all below; in the order of the batches
+  std::vector<Batch> spares_;         // used batches, for their memory
+  std::vector<std::uint32_t> order_;  // of the epoch that is being made
+  std::uint64_t epoch_ = 0;           // of the batch that begins next
+  std::uint64_t index_ = 0;
   bool stopped_ = false;
-  bool finished_ = false;
-  std::exception_ptr error_;
-  std::thread thread_;
+  bool failed_ = false;         // no batch begins after one that has failed
+  std::exception_ptr failure_;  // of a batch that could not begin
+  std::vector<std::jthread> threads_;
 };
 
 }  // namespace unmetal::train

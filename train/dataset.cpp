@@ -54,6 +54,18 @@ std::vector<std::string> Dataset::classNames() const {
   return numbersTo(classCount());
 }
 
+std::uint32_t Dataset::loadBytes(std::size_t /*index*/, std::span<std::uint8_t> /*pixels*/) const {
+  throw mps::Error("data set: its pictures are no bytes; loadBytes() needs hasBytes()");
+}
+
+std::uint32_t Dataset::loadFromBytes(std::size_t index, std::span<float> pixels) const {
+  std::vector<std::uint8_t> bytes(pixels.size());
+  const std::uint32_t label = loadBytes(index, bytes);
+  std::ranges::transform(bytes, pixels.begin(),
+                         [](std::uint8_t value) { return static_cast<float>(value) / 255.0F; });
+  return label;
+}
+
 MemoryDataset::MemoryDataset(const Shape& shape, std::vector<float> pixels, std::vector<std::uint32_t> labels,
                              std::vector<std::string> classNames)
     : shape_(shape),
@@ -96,14 +108,16 @@ void MemoryDataset::check(std::size_t pixelCount) {
 }
 
 std::uint32_t MemoryDataset::load(std::size_t index, std::span<float> pixels) const {
+  if (hasBytes()) return loadFromBytes(index, pixels);
   const std::size_t count = shape_.count();
-  if (bytes_.empty()) {
-    std::ranges::copy(std::span(floats_).subspan(index * count, count), pixels.begin());
-  } else {
-    const auto picture = std::span(bytes_).subspan(index * count, count);
-    std::ranges::transform(picture, pixels.begin(),
-                           [](std::uint8_t value) { return static_cast<float>(value) / 255.0F; });
-  }
+  std::ranges::copy(std::span(floats_).subspan(index * count, count), pixels.begin());
+  return labels_[index];
+}
+
+std::uint32_t MemoryDataset::loadBytes(std::size_t index, std::span<std::uint8_t> pixels) const {
+  if (!hasBytes()) return Dataset::loadBytes(index, pixels);
+  const std::size_t count = shape_.count();
+  std::ranges::copy(std::span(bytes_).subspan(index * count, count), pixels.begin());
   return labels_[index];
 }
 

@@ -11,6 +11,9 @@
 
 namespace unmetal::train {
 
+/// Of a data set whose network is stored in a file, which has their names.
+inline constexpr std::size_t mostClasses = 65536;
+
 /// Pictures of one shape with a class each: what networks learn from.
 ///
 /// Derive from it for pictures of your own, and load each where it lies:
@@ -36,12 +39,20 @@ class Dataset {
   [[nodiscard]] virtual std::size_t classCount() const = 0;
   /// classCount() of them, for people. "0", "1", ...
   [[nodiscard]] virtual std::vector<std::string> classNames() const;
-  /// Writes a picture: row by row, pixel by pixel, channel by channel. Values of about -1 to 1 learn well. Called on a thread
-  /// of the trainer's, and for the same index in each epoch.
+  /// Writes a picture: row by row, pixel by pixel, channel by channel. Values of about -1 to 1 learn well. Called by several
+  /// threads at once, as const says, and for the same index in each epoch.
   /// @param pixels shape().count() numbers, all 0 at first @return the class, below classCount()
   virtual std::uint32_t load(std::size_t index, std::span<float> pixels) const = 0;
+  /// Whether there is loadBytes(): a GPU gets a quarter of the bytes then.
+  [[nodiscard]] virtual bool hasBytes() const { return false; }
+  /// The picture of load() as bytes, of which 0 is 0.0 and 255 is 1.0.
+  /// @param pixels shape().count() bytes @return the class @throws mps::Error where there are none
+  virtual std::uint32_t loadBytes(std::size_t index, std::span<std::uint8_t> pixels) const;
 
  protected:
+  /// load() of data sets with bytes.
+  std::uint32_t loadFromBytes(std::size_t index, std::span<float> pixels) const;
+
   Dataset() = default;
   Dataset(const Dataset&) = default;
   Dataset(Dataset&&) = default;
@@ -69,6 +80,8 @@ class MemoryDataset : public Dataset {
   [[nodiscard]] std::size_t classCount() const override { return classNames_.size(); }
   [[nodiscard]] std::vector<std::string> classNames() const override { return classNames_; }
   std::uint32_t load(std::size_t index, std::span<float> pixels) const override;
+  [[nodiscard]] bool hasBytes() const override { return !bytes_.empty(); }
+  std::uint32_t loadBytes(std::size_t index, std::span<std::uint8_t> pixels) const override;
 
   [[nodiscard]] const std::vector<std::uint32_t>& labels() const { return labels_; }
   /// The pictures as they were given; the other one is empty.

@@ -1,58 +1,62 @@
 #include "train/dataset_batches.hpp"
 
-#include <algorithm>
-#include <cmath>
+#include <array>
 #include <cstring>
 #include <utility>
 
 #include "mps/core/error.hpp"
 #include "mtl/device.hpp"
+#include "train/augmented_pictures.hpp"
 
 namespace unmetal::train::detail {
 namespace {
 
-std::uint32_t checkedLabel(const Dataset& data, std::uint32_t number, std::uint32_t label) {
-  if (label >= data.classCount())
-    throw mps::Error("data set", "class of picture " + std::to_string(number), std::to_string(label),
-                     "0 to " + std::to_string(data.classCount() - 1));
-  return label;
+using mps::ImageFeatureChannelFormat;
+
+std::array<float, 256> makeFloatTable() {
+  std::array<float, 256> table{};
+  for (std::size_t i = 0; i < table.size(); ++i) table[i] = static_cast<float>(i) / 255.0F;
+  return table;
 }
 
-const MemoryDataset* withBytes(const Dataset& data) {
-  const auto* memory = dynamic_cast<const MemoryDataset*>(&data);
-  return memory != nullptr && !memory->bytes().empty() ? memory : nullptr;
+void writeFloats(std::span<const std::uint8_t> pixels, std::byte* destination) {
+  static const std::array<float, 256> table = makeFloatTable();
+  for (std::size_t i = 0; i < pixels.size(); ++i)
+    std::memcpy(destination + i * sizeof(float), &table[pixels[i]], sizeof(float));
 }
 
 }  // namespace
 
 mps::ImageFeatureChannelFormat formatOf(const Dataset& data, const mtl::Device& device) {
-  return withBytes(data) != nullptr ? pictureFormat(device) : mps::ImageFeatureChannelFormat::Float32;
+  return data.hasBytes() ? pictureFormat(device) : ImageFeatureChannelFormat::Float32;
 }
 
-BatchFill fillFrom(const Dataset& data, mps::ImageFeatureChannelFormat format) {
-  const std::size_t count = data.shape().count();
-  if (format == mps::ImageFeatureChannelFormat::Unorm8)
-    return [&memory = *withBytes(data), count](std::span<const std::uint32_t> numbers, Batch& batch) {
-      batch.images.resize(numbers.size() * count);
-      batch.labels.resize(numbers.size());
-      for (std::size_t i = 0; i < numbers.size(); ++i) {
-        std::memcpy(batch.images.data() + i * count, memory.bytes().data() + numbers[i] * count, count);
-        batch.labels[i] = memory.labels()[numbers[i]];
-      }
+BatchSource sourceFrom(const Dataset& data, const BatchContents& contents) {
+  const ImageFeatureChannelFormat format = contents.format;
+  if (format != ImageFeatureChannelFormat::Unorm8 && format != ImageFeatureChannelFormat::Float32)
+    throw mps::Error("pictures are handed out as unorm8 or float32 only");
+  const AugmentedPictures pictures(data, contents.pictures, contents.augmentation, contents.seed);
+  BatchSource source;
+  source.pictureBytes = contents.pictures.count() * mps::bytesPerChannel(format);
+  if (!data.hasBytes()) {
+    source.write = [pictures](std::uint32_t number, std::uint64_t epoch, std::span<std::byte> picture) {
+      std::vector<float> values;
+      const std::uint32_t label = pictures.load(number, epoch, values);
+      std::memcpy(picture.data(), values.data(), picture.size());
+      return label;
     };
-  return [&data, count](std::span<const std::uint32_t> numbers, Batch& batch) {
-    batch.images.resize(numbers.size() * count * sizeof(float));
-    batch.labels.resize(numbers.size());
-    std::vector<float> pixels(count);
-    for (std::size_t i = 0; i < numbers.size(); ++i) {
-      std::ranges::fill(pixels, 0.0F);
-      batch.labels[i] = checkedLabel(data, numbers[i], data.load(numbers[i], pixels));
-      if (!std::ranges::all_of(pixels, [](float value) { return std::isfinite(value); }))
-        throw mps::Error("data set: picture " + std::to_string(numbers[i]) +
-                         " has a number that is not finite");
-      std::memcpy(batch.images.data() + i * count * sizeof(float), pixels.data(), count * sizeof(float));
-    }
+    return source;
+  }
+  source.write = [pictures, format](std::uint32_t number, std::uint64_t epoch, std::span<std::byte> picture) {
+    std::vector<std::uint8_t> values;
+    const std::uint32_t label = pictures.load(number, epoch, values);
+    if (format == ImageFeatureChannelFormat::Float32)
+      writeFloats(values, picture.data());
+    else
+      std::memcpy(picture.data(), values.data(), picture.size());
+    return label;
   };
+  return source;
 }
 
 void checkFits(const Dataset& data, const std::string& what, const Shape& pictures, std::size_t classes) {

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 
+#include "train/augmentation.hpp"
 #include "train/batch_loader.hpp"
 #include "train/dataset.hpp"
 
@@ -14,9 +16,19 @@ namespace unmetal::train::detail {
 /// The format in which these pictures go to a device: bytes to a GPU as they are, else float32.
 mps::ImageFeatureChannelFormat formatOf(const Dataset& data, const mtl::Device& device);
 
-/// Copies from `data`, which must outlive the function. @param format of formatOf
-/// @throws mps::Error, when it is called, for a class that is none, and numbers that are not finite
-BatchFill fillFrom(const Dataset& data, mps::ImageFeatureChannelFormat format);
+/// How pictures of a data set become those of a batch.
+struct BatchContents {
+  mps::ImageFeatureChannelFormat format = mps::ImageFeatureChannelFormat::Float32;
+  /// Of the network: with a crop those of the data set may be larger.
+  Shape pictures;
+  Augmentation augmentation = {};
+  std::uint64_t seed = 0;  ///< of the augmentation
+};
+
+/// The pictures of `data`, which must outlive the source. @param contents with a format of formatOf
+/// @throws mps::Error for another format, and, when pictures are written, for a class that is none, and numbers that are not
+/// finite
+BatchSource sourceFrom(const Dataset& data, const BatchContents& contents);
 
 /// @param what e.g. "training data" @throws mps::Error where the network's pictures or classes are others
 void checkFits(const Dataset& data, const std::string& what, const Shape& pictures, std::size_t classes);

@@ -20,7 +20,7 @@ Fit::Fit(Network& network, mps::NNGraph& graph, FitSettings settings, const Data
       settings_(std::move(settings)),
       queue_(network.device()->newCommandQueue()),
       format_(formatOf(training, *network.device())),
-      loader_(training.size(), fillFrom(training, format_), settings_.batches),
+      loader_(training.size(), sourceFrom(training, {format_, training.shape()}), settings_.batches),
       rateAt_(settings_.rates(loader_.batchesPerEpoch())) {
   const Shape shape = training.shape();
   const std::size_t batchSize = settings_.batches.batchSize;

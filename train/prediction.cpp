@@ -65,7 +65,7 @@ void classify(detail::NetworkState& network, const Network& handle, const Datase
   options.batchSize = std::min(picturesAtOnce(data.shape()), std::max<std::size_t>(data.size(), 1));
   options.lastBatch = LastBatch::Keep;
   options.shuffle = false;
-  BatchLoader loader(data.size(), detail::fillFrom(data, format), options);
+  BatchLoader loader(data.size(), detail::sourceFrom(data, {format, data.shape()}), options);
   for (Batch batch; loader.next(batch);) use(batch, classifier.probabilities(batch.images, batch.count()));
 }
 

@@ -1,16 +1,16 @@
-#include "tools/picture.hpp"
+#include "train/pictures/picture.hpp"
 
 #include <png.h>
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <string_view>
 
 #include "mps/core/error.hpp"
-#include "tools/orientation.hpp"
-#include "tools/picture_file.hpp"
+#include "train/pictures/orientation.hpp"
+#include "train/pictures/picture_file.hpp"
+#include "train/pictures/resizing.hpp"
 
-namespace unmetal {
+namespace unmetal::train {
 namespace {
 
 /// libpng's structure for one picture, freed in the end.
@@ -51,74 +51,6 @@ Picture convertChannels(const Picture& picture, std::size_t channels) {
     } else {
       const unsigned thousandths = 299U * pixel[0] + 587U * pixel[1] + 114U * pixel[2];
       result.pixels.push_back(static_cast<std::uint8_t>((thousandths + 500) / 1000));
-    }
-  }
-  return result;
-}
-
-/// One source pixel's part in a destination pixel, along one axis.
-struct Share {
-  std::size_t source;
-  double weight;
-};
-
-/// The shares of a destination pixel; their weights add up to 1.
-std::vector<Share> sharesOf(std::size_t destination, std::size_t sourceExtent,
-                            std::size_t destinationExtent) {
-  const double scale = static_cast<double>(sourceExtent) / static_cast<double>(destinationExtent);
-  const std::size_t last = sourceExtent - 1;
-  if (scale <= 1) {
-    const double centre = (static_cast<double>(destination) + 0.5) * scale - 0.5;
-    const double clamped = std::clamp(centre, 0.0, static_cast<double>(last));
-    const auto left = static_cast<std::size_t>(clamped);
-    const double fraction = clamped - static_cast<double>(left);
-    return {{left, 1 - fraction}, {std::min(left + 1, last), fraction}};
-  }
-  const double begin = static_cast<double>(destination) * scale;
-  const double end = begin + scale;
-  std::vector<Share> shares;
-  for (auto source = static_cast<std::size_t>(begin); source <= last; ++source) {
-    const auto position = static_cast<double>(source);
-    const double covered = std::min(end, position + 1) - std::max(begin, position);
-    if (covered <= 0) break;
-    shares.push_back({source, covered / scale});
-  }
-  return shares;
-}
-
-std::vector<std::vector<Share>> allShares(std::size_t sourceExtent, std::size_t destinationExtent) {
-  std::vector<std::vector<Share>> result;
-  for (std::size_t i = 0; i < destinationExtent; ++i) {
-    result.push_back(sharesOf(i, sourceExtent, destinationExtent));
-  }
-  return result;
-}
-
-/// Mixed rows for one destination row, not rounded yet.
-std::vector<double> mixRows(const Picture& picture, const std::vector<Share>& rows) {
-  const std::size_t rowSize = picture.width * picture.channels;
-  std::vector<double> mixed(rowSize);
-  for (const auto& [row, weight] : rows) {
-    const std::uint8_t* source = &picture.pixels[row * rowSize];
-    for (std::size_t i = 0; i < rowSize; ++i) mixed[i] += weight * source[i];
-  }
-  return mixed;
-}
-
-Picture resize(const Picture& picture, std::size_t height, std::size_t width) {
-  const std::vector<std::vector<Share>> rows = allShares(picture.height, height);
-  const std::vector<std::vector<Share>> columns = allShares(picture.width, width);
-  Picture result{height, width, picture.channels, {}};
-  result.pixels.reserve(height * width * picture.channels);
-  for (std::size_t y = 0; y < height; ++y) {
-    const std::vector<double> row = mixRows(picture, rows[y]);
-    for (std::size_t x = 0; x < width; ++x) {
-      for (std::size_t channel = 0; channel < picture.channels; ++channel) {
-        double sum = 0;
-        for (const auto& [column, weight] : columns[x])
-          sum += weight * row[column * picture.channels + channel];
-        result.pixels.push_back(static_cast<std::uint8_t>(std::clamp(std::lround(sum), 0L, 255L)));
-      }
     }
   }
   return result;
@@ -177,7 +109,9 @@ Picture readPicture(const std::filesystem::path& path) {
 Picture fitPicture(const Picture& picture, std::size_t height, std::size_t width, std::size_t channels) {
   Picture converted = convertChannels(picture, channels);
   if (converted.height == height && converted.width == width) return converted;
-  return resize(converted, height, width);
+  const Shape shape{converted.height, converted.width, channels};
+  return {height, width, channels,
+          detail::resized(std::span<const std::uint8_t>(converted.pixels), shape, height, width)};
 }
 
 Picture coverPicture(const Picture& picture, std::size_t height, std::size_t width, std::size_t channels) {
@@ -207,4 +141,4 @@ void detail::checkPictureSize(const std::string& name, std::uint64_t width, std:
                      std::to_string(mostPixelsPerByte) + " for each byte");
 }
 
-}  // namespace unmetal
+}  // namespace unmetal::train

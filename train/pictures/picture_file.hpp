@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-namespace unmetal {
+namespace unmetal::train {
 
 /// Files of at most so many bytes are read whatever is in them: comments, previews and colour profiles have room.
 inline constexpr std::uint64_t pictureBytesAlways = std::uint64_t{1} << 24U;
@@ -22,4 +22,4 @@ std::vector<std::byte> readPictureFile(const std::filesystem::path& path);
 /// Pixels of a PNG or JPEG file as its beginning says; nothing where that does not say it.
 std::optional<std::uint64_t> pixelsAnnounced(std::span<const std::byte> beginning);
 
-}  // namespace unmetal
+}  // namespace unmetal::train

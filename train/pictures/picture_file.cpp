@@ -1,4 +1,4 @@
-#include "tools/picture_file.hpp"
+#include "train/pictures/picture_file.hpp"
 
 #include <algorithm>
 #include <initializer_list>
@@ -6,9 +6,9 @@
 
 #include "mps/core/error.hpp"
 #include "mps/weights/input_file.hpp"
-#include "tools/picture.hpp"
+#include "train/pictures/picture.hpp"
 
-namespace unmetal {
+namespace unmetal::train {
 namespace {
 
 /// A number in as many bytes, the highest first.
@@ -77,4 +77,4 @@ std::vector<std::byte> readPictureFile(const std::filesystem::path& path) {
   return bytes;
 }
 
-}  // namespace unmetal
+}  // namespace unmetal::train

@@ -1,4 +1,4 @@
-#include "tools/picture_file.hpp"
+#include "train/pictures/picture_file.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -11,10 +11,10 @@
 
 #include "mps/core/error.hpp"
 #include "mps/weights/test_folder.hpp"
-#include "tools/picture.hpp"
-#include "tools/test_pictures.hpp"
+#include "train/pictures/picture.hpp"
+#include "train/pictures/test_pictures.hpp"
 
-namespace unmetal::picture_file_test {
+namespace unmetal::train::picture_file_test {
 namespace {
 
 using mps::detail::errorOf;
@@ -104,4 +104,4 @@ TEST(PictureFile, KindsThatCannotBeReadAreNamed) {
 }
 
 }  // namespace
-}  // namespace unmetal::picture_file_test
+}  // namespace unmetal::train::picture_file_test

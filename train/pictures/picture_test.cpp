@@ -1,4 +1,4 @@
-#include "tools/picture.hpp"
+#include "train/pictures/picture.hpp"
 
 #include <gtest/gtest.h>
 #include <zlib.h>
@@ -7,7 +7,7 @@
 #include "mps/weights/crc32.hpp"
 #include "mps/weights/test_folder.hpp"
 
-namespace unmetal::picture_test {
+namespace unmetal::train::picture_test {
 namespace {
 
 using mps::detail::errorOf;
@@ -194,4 +194,4 @@ TEST(FitPictureTest, ConstantStaysConstant) {
 }
 
 }  // namespace
-}  // namespace unmetal::picture_test
+}  // namespace unmetal::train::picture_test

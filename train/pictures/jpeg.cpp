@@ -8,10 +8,10 @@
 #include <jerror.h>  // whose numbers depend on what the other defines
 
 #include "mps/core/error.hpp"
-#include "tools/orientation.hpp"
-#include "tools/picture.hpp"
+#include "train/pictures/orientation.hpp"
+#include "train/pictures/picture.hpp"
 
-namespace unmetal {
+namespace unmetal::train {
 namespace {
 
 /// A progressive file may refine the same pixels again and again: a few bytes that take minutes.
@@ -145,4 +145,4 @@ Picture parseJpeg(std::span<const std::byte> file, const std::string& name) {
                  orientation);
 }
 
-}  // namespace unmetal
+}  // namespace unmetal::train

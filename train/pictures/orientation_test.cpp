@@ -1,4 +1,4 @@
-#include "tools/orientation.hpp"
+#include "train/pictures/orientation.hpp"
 
 #include <gtest/gtest.h>
 
@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
-#include "tools/test_pictures.hpp"
+#include "train/pictures/test_pictures.hpp"
 
-namespace unmetal::orientation_test {
+namespace unmetal::train::orientation_test {
 namespace {
 
 using testing::exifOf;
@@ -125,4 +125,4 @@ TEST(Orientation, AChunkWithAWrongChecksumOrLengthIsNone) {
 }
 
 }  // namespace
-}  // namespace unmetal::orientation_test
+}  // namespace unmetal::train::orientation_test

@@ -13,10 +13,10 @@
 #include <vector>
 
 #include "mps/weights/crc32.hpp"
-#include "tools/picture.hpp"
+#include "train/pictures/picture.hpp"
 
 /// Picture files for tests.
-namespace unmetal::testing {
+namespace unmetal::train::testing {
 
 /// A PNG file of 8 bits.
 inline std::string pngOf(const Picture& picture) {
@@ -141,4 +141,4 @@ inline std::string withExif(const std::string& file, const std::string& exif) {
          bigEndian(mps::crc32(std::as_bytes(std::span(content))), 4) + file.substr(beginning);
 }
 
-}  // namespace unmetal::testing
+}  // namespace unmetal::train::testing

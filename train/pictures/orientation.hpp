@@ -3,9 +3,9 @@
 #include <cstddef>
 #include <span>
 
-#include "tools/picture.hpp"
+#include "train/pictures/picture.hpp"
 
-namespace unmetal {
+namespace unmetal::train {
 
 /// The orientation that EXIF data give, 1 to 8; 1, upright, where they say nothing or cannot be read. The data are
 /// untrusted: a damaged tag turns nothing, and is no error.
@@ -25,4 +25,4 @@ std::span<const std::byte> exifOfPng(std::span<const std::byte> file);
 /// | 7, 8 | right, bottom; left, bottom |
 Picture upright(Picture picture, int orientation);
 
-}  // namespace unmetal
+}  // namespace unmetal::train

@@ -1,13 +1,15 @@
-#include "tools/data/synthetic.hpp"
+#include "train/pictures/synthetic.hpp"
 
 #include <algorithm>
+#include <utility>
 
+#include "mps/core/error.hpp"
 #include "mps/core/philox.hpp"
 
-namespace unmetal {
+namespace unmetal::train {
 namespace {
 
-constexpr std::size_t classes = 10;
+constexpr std::size_t squareClasses = 10;
 constexpr std::size_t columns = 4;  // of the grid that the classes' squares stand on
 constexpr unsigned noiseLevels = 96;
 constexpr unsigned darkestSquare = 160;
@@ -30,10 +32,10 @@ void fillWithNoise(std::span<std::uint8_t> pixels, std::uint32_t picture, mps::d
 }
 
 /// A square, as far as the picture is one, somewhere in the cell of its class.
-void drawSquare(std::span<std::uint8_t> pixels, const Dataset& data, std::size_t label, std::uint32_t picture,
+void drawSquare(std::span<std::uint8_t> pixels, const Shape& shape, std::size_t label, std::uint32_t picture,
                 mps::detail::PhiloxKey key) {
-  const std::size_t cellWidth = data.width / columns;
-  const std::size_t cellHeight = data.height / columns;
+  const std::size_t cellWidth = shape.width / columns;
+  const std::size_t cellHeight = shape.height / columns;
   const std::size_t width = std::max<std::size_t>(1, cellWidth * 5 / 7);
   const std::size_t height = std::max<std::size_t>(1, cellHeight * 5 / 7);
   const mps::detail::PhiloxCounter random = mps::detail::philox({0, picture, 1, 0}, key);
@@ -41,33 +43,42 @@ void drawSquare(std::span<std::uint8_t> pixels, const Dataset& data, std::size_t
   const std::size_t top = label / columns * cellHeight + random[1] % (cellHeight - height + 1);
   const auto brightness = static_cast<std::uint8_t>(darkestSquare + random[2] % (256 - darkestSquare));
   for (std::size_t y = top; y < top + height; ++y) {
-    std::ranges::fill(pixels.subspan((y * data.width + left) * data.channels, width * data.channels),
+    std::ranges::fill(pixels.subspan((y * shape.width + left) * shape.channels, width * shape.channels),
                       brightness);
   }
 }
 
-}  // namespace
-
-Dataset makeSyntheticDataset(Split split, const PictureSize& size) {
+MemoryDataset squaresOf(Split split, const Shape& shape) {
+  constexpr std::size_t mostSide = 16384;
+  constexpr std::size_t mostChannels = 1024;
+  const auto isSide = [](std::size_t side) { return side >= columns && side <= mostSide; };
+  if (!isSide(shape.height) || !isSide(shape.width) || shape.channels == 0 || shape.channels > mostChannels)
+    throw mps::Error("SyntheticDataset", "shape", describe(shape),
+                     "sides from 4 to 16384 and 1 to 1024 channels");
   const bool isTraining = split == Split::Training;
-  const std::size_t room = mostBytes / (size.height * size.width * size.channels);
-  const std::size_t trainingCount = std::clamp(room, leastPictures, std::size_t{4096});
+  const std::size_t size = shape.count();
+  const std::size_t trainingCount = std::clamp(mostBytes / size, leastPictures, std::size_t{4096});
   const std::size_t count = isTraining ? trainingCount : trainingCount / 4;
   const mps::detail::PhiloxKey key{isTraining ? 1U : 2U, 0};
-  Dataset data{"synthetic", size.height, size.width, size.channels, {}, {}, {}};
-  data.isGenerated = true;
-  data.images.resize(count * data.imageSize());
-  for (std::size_t label = 0; label < classes; ++label)
-    data.classNames.push_back("square " + std::to_string(label));
+  std::vector<std::uint8_t> images(count * size);
+  std::vector<std::uint32_t> labels;
+  std::vector<std::string> names;
+  for (std::size_t label = 0; label < squareClasses; ++label)
+    names.push_back("square " + std::to_string(label));
   for (std::size_t i = 0; i < count; ++i) {
-    const std::size_t label = i % classes;
+    const std::size_t label = i % squareClasses;
     const auto picture = static_cast<std::uint32_t>(i);
-    const std::span pixels = std::span(data.images).subspan(i * data.imageSize(), data.imageSize());
+    const std::span pixels = std::span(images).subspan(i * size, size);
     fillWithNoise(pixels, picture, key);
-    drawSquare(pixels, data, label, picture, key);
-    data.labels.push_back(static_cast<std::uint32_t>(label));
+    drawSquare(pixels, shape, label, picture, key);
+    labels.push_back(static_cast<std::uint32_t>(label));
   }
-  return data;
+  return {shape, std::move(images), std::move(labels), std::move(names)};
 }
 
-}  // namespace unmetal
+}  // namespace
+
+SyntheticDataset::SyntheticDataset(Split split, const Shape& shape)
+    : MemoryDataset(squaresOf(split, shape)) {}
+
+}  // namespace unmetal::train

@@ -1,24 +1,18 @@
-#include "tools/data/picture_folder.hpp"
+#include "train/pictures/folder_scan.hpp"
 
 #include <linux/magic.h>
 #include <sys/vfs.h>
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cctype>
 #include <cmath>
-#include <exception>
-#include <memory>
-#include <mutex>
 #include <set>
-#include <span>
-#include <thread>
 
 #include "mps/core/error.hpp"
-#include "tools/picture.hpp"
-#include "tools/text.hpp"
+#include "train/pictures/picture_folder.hpp"
+#include "train/utf8.hpp"
 
-namespace unmetal {
+namespace unmetal::train {
 namespace {
 
 using Path = std::filesystem::path;
@@ -28,18 +22,6 @@ constexpr std::size_t mostFolders = 100'000;
 constexpr std::size_t deepestFolders = 32;
 /// Of a name in a message about that.
 constexpr std::size_t longestName = 200;
-
-struct PictureFile {
-  Path path;
-  std::uint32_t label = 0;
-};
-
-struct Contents {
-  std::vector<std::string> classNames;
-  std::vector<PictureFile> training;
-  std::vector<PictureFile> validation;
-  std::vector<std::string> troubles;
-};
 
 std::string extensionOf(const Path& path) {
   std::string extension = path.extension().string();
@@ -104,7 +86,6 @@ class ClassScan {
   explicit ClassScan(std::vector<std::string>& troubles) : troubles_(troubles) {}
 
   /// @param root the folder of all classes, to which no link may lead back
-
   std::vector<Path> run(const Path& root, const Path& folder) {
     above_ = {std::filesystem::canonical(root)};
     return run(folder);
@@ -173,134 +154,110 @@ bool isForValidation(std::size_t i, double share) {
   return until(i + 1) > until(i);
 }
 
-Contents scan(const Path& folder, double validation) {
-  Contents contents;
+/// The folders of the classes in a folder, and what else is wrong with it.
+std::vector<Path> classFoldersOf(const Path& folder, std::vector<std::string>& troubles) {
+  std::vector<Path> folders;
   for (const Path& entry : entriesOf(folder)) {
     EntryKind kind = EntryKind::Other;
     try {
       kind = kindOf(entry);
     } catch (const mps::Error& unreadable) {
-      contents.troubles.emplace_back(unreadable.what());
+      troubles.emplace_back(unreadable.what());
     }
     if (kind == EntryKind::Picture)
-      contents.troubles.push_back(entry.string() + " lies beside the folders of the classes, not in one");
+      troubles.push_back(entry.string() + " lies beside the folders of the classes, not in one");
     if (kind != EntryKind::Folder) continue;
-    const std::string name = entry.filename().string();
-    if (!isUtf8(name)) {
-      contents.troubles.push_back("the folder " + entry.string() + " has a name that is not UTF-8");
-      continue;
-    }
-    const std::vector<Path> files = ClassScan(contents.troubles).run(folder, entry);
-    if (files.empty()) {
-      contents.troubles.push_back("the folder " + entry.string() + " holds no PNG or JPEG pictures");
-      continue;
-    }
-    if (contents.classNames.size() == mostClasses)
-      throw mps::Error(folder.string() + " has more than " + std::to_string(mostClasses) + " classes");
-    const auto label = static_cast<std::uint32_t>(contents.classNames.size());
-    contents.classNames.push_back(name);
+    if (detail::isUtf8(entry.filename().string()))
+      folders.push_back(entry);
+    else
+      troubles.push_back("the folder " + entry.string() + " has a name that is not UTF-8");
+  }
+  return folders;
+}
+
+/// The pictures of a class; of none there is a trouble.
+std::vector<Path> picturesOfClass(const Path& root, const Path& folder, std::vector<std::string>& troubles) {
+  std::vector<Path> files = ClassScan(troubles).run(root, folder);
+  if (files.empty()) troubles.push_back("the folder " + folder.string() + " holds no PNG or JPEG pictures");
+  return files;
+}
+
+std::uint32_t addClass(const Path& root, const std::string& name, detail::FolderContents& contents) {
+  if (contents.classNames.size() == mostClasses)
+    throw mps::Error(root.string() + " has more than " + std::to_string(mostClasses) + " classes");
+  contents.classNames.push_back(name);
+  return static_cast<std::uint32_t>(contents.classNames.size() - 1);
+}
+
+/// Classes whose pictures are divided by a share. @param validation 0: all are for training
+void scanClasses(const Path& folder, double validation, detail::FolderContents& contents) {
+  for (const Path& entry : classFoldersOf(folder, contents.troubles)) {
+    const std::vector<Path> files = picturesOfClass(folder, entry, contents.troubles);
+    if (files.empty()) continue;
+    const std::uint32_t label = addClass(folder, entry.filename().string(), contents);
     for (std::size_t i = 0; i < files.size(); ++i)
       (isForValidation(i, validation) ? contents.validation : contents.training).push_back({files[i], label});
   }
   if (contents.classNames.empty())
     throw mps::Error(folder.string() + " has no folders of PNG or JPEG pictures, one for each class");
-  return contents;
 }
 
-/// Decoded pictures in the order of their files. Memory is taken for blocks of neighbours, and for a block when the
-/// first of its pictures is decoded: names of files cost nothing.
-class DecodedPictures {
- public:
-  DecodedPictures(std::size_t files, std::size_t pictureBytes)
-      : pictureBytes_(pictureBytes),
-        perBlock_(std::max<std::size_t>(1, blockBytes / pictureBytes)),
-        blocks_((files + perBlock_ - 1) / perBlock_),
-        isThere_(files, 0) {}
-
-  /// Called by several threads, for different files.
-  void add(std::size_t file, std::span<const std::uint8_t> pixels) {
-    std::uint8_t* const block = blockOf(file);
-    std::ranges::copy(pixels, block + file % perBlock_ * pictureBytes_);
-    isThere_[file] = 1;
-  }
-  [[nodiscard]] bool contains(std::size_t file) const { return isThere_[file] != 0; }
-  /// All of them without gaps. A block is given back as soon as it is copied.
-  std::vector<std::uint8_t> take() {
-    std::vector<std::uint8_t> images;
-    images.reserve(pictureBytes_ * static_cast<std::size_t>(std::ranges::count(isThere_, 1)));
-    for (std::size_t file = 0; file < isThere_.size(); ++file) {
-      auto& block = blocks_[file / perBlock_];
-      if (contains(file)) {
-        const std::uint8_t* const from = block.get() + file % perBlock_ * pictureBytes_;
-        images.insert(images.end(), from, from + pictureBytes_);
-      }
-      if ((file + 1) % perBlock_ == 0) block.reset();
+/// Pictures for validation in classes that training pictures have.
+void scanValidation(const Path& folder, const Path& training, detail::FolderContents& contents) {
+  for (const Path& entry : classFoldersOf(folder, contents.troubles)) {
+    const std::string name = entry.filename().string();
+    const auto found = std::ranges::find(contents.classNames, name);
+    if (found == contents.classNames.end()) {
+      contents.troubles.push_back("the folder " + entry.string() + " is of a class that " +
+                                  training.string() + " has no pictures of");
+      continue;
     }
-    blocks_.clear();
-    return images;
+    const auto label = static_cast<std::uint32_t>(found - contents.classNames.begin());
+    for (const Path& file : picturesOfClass(folder, entry, contents.troubles))
+      contents.validation.push_back({file, label});
   }
-
- private:
-  static constexpr std::size_t blockBytes = std::size_t{8} << 20;
-
-  std::uint8_t* blockOf(std::size_t file) {
-    const std::lock_guard lock(mutex_);
-    auto& block = blocks_[file / perBlock_];
-    // Not set to zero: pages that no picture comes to are never touched.
-    if (!block) block.reset(new std::uint8_t[perBlock_ * pictureBytes_]);
-    return block.get();
-  }
-
-  std::size_t pictureBytes_;
-  std::size_t perBlock_;
-  std::mutex mutex_;
-  std::vector<std::unique_ptr<std::uint8_t[]>> blocks_;
-  std::vector<std::uint8_t> isThere_;
-};
-
-/// Decodes all files, side by side. @return for each what is wrong with it, or nothing
-std::vector<std::string> decode(const std::vector<PictureFile>& files, const Dataset& data,
-                                DecodedPictures& decoded) {
-  std::vector<std::string> troubles(files.size());
-  std::atomic<std::size_t> next = 0;
-  std::exception_ptr failure;
-  std::mutex mutex;
-  const auto work = [&] {
-    try {
-      for (std::size_t i = next++; i < files.size(); i = next++) {
-        try {
-          decoded.add(i, coverPicture(readPicture(files[i].path), data.storedHeight(), data.storedWidth(),
-                                      data.channels)
-                             .pixels);
-        } catch (const mps::Error& error) {
-          troubles[i] = error.what();
-        }
-      }
-    } catch (...) {
-      const std::lock_guard lock(mutex);
-      failure = std::current_exception();
-    }
-  };
-  const std::size_t threads =
-      std::clamp<std::size_t>(std::thread::hardware_concurrency(), 1, std::max<std::size_t>(1, files.size()));
-  {
-    std::vector<std::jthread> workers;
-    for (std::size_t i = 1; i < threads; ++i) workers.emplace_back(work);
-    work();
-  }
-  if (failure) std::rethrow_exception(failure);
-  return troubles;
 }
 
-[[noreturn]] void refuse(const std::vector<std::string>& troubles) {
-  const std::size_t count = troubles.size() - 1;
-  std::string more;
-  if (count == 1) more = ", and there is 1 more trouble";
-  if (count > 1) more = ", and there are " + std::to_string(count) + " more troubles";
-  throw mps::Error(troubles.front() + more + "; --skip-bad goes on without");
+/// The folder of pictures for validation where a folder has no others beside that and `train`; or an empty path.
+Path validationFolderOf(const Path& folder) {
+  Path found;
+  bool hasTraining = false;
+  constexpr std::array names{"val", "validation", "test"};
+  std::size_t best = names.size();
+  for (const Path& entry : entriesOf(folder)) {
+    std::error_code ignored;
+    if (!std::filesystem::is_directory(entry, ignored)) continue;
+    const std::string name = entry.filename().string();
+    if (name == "train") {
+      hasTraining = true;
+      continue;
+    }
+    const auto place = static_cast<std::size_t>(std::ranges::find(names, name) - names.begin());
+    if (place == names.size()) return {};
+    if (place < best) found = entry;
+    best = std::min(best, place);
+  }
+  return hasTraining ? found : Path();
 }
 
 }  // namespace
+
+detail::FolderContents detail::scanFolder(const Path& folder, double validation) {
+  FolderContents contents;
+  const Path validationFolder = validationFolderOf(folder);
+  if (validationFolder.empty()) {
+    scanClasses(folder, validation, contents);
+    return contents;
+  }
+  for (const Path& entry : entriesOf(folder))
+    if (isPictureName(entry))
+      contents.troubles.push_back(entry.string() + " lies beside the folders train and " +
+                                  validationFolder.filename().string() + ", not in one");
+  const Path training = folder / "train";
+  scanClasses(training, 0, contents);
+  scanValidation(validationFolder, training, contents);
+  return contents;
+}
 
 std::vector<Path> picturesIn(const Path& folder) {
   std::vector<std::string> troubles;
@@ -310,28 +267,4 @@ std::vector<Path> picturesIn(const Path& folder) {
   return files;
 }
 
-Dataset loadPictureFolder(const Path& folder, Split split, const PictureFolderOptions& options) {
-  const bool isTraining = split == Split::Training;
-  const Contents contents = scan(folder, options.validation);
-  const std::vector<PictureFile>& files = isTraining ? contents.training : contents.validation;
-  const PictureSize& size = options.size;
-  Dataset data{"folder:" + folder.string(), size.height, size.width, size.channels, {}, {}, {}};
-  data.classNames = contents.classNames;
-  if (isTraining && options.augmentation.crop) data.makeRoomForCrops();
-  if (isTraining) data.mirrors = options.augmentation.flip;
-  DecodedPictures decoded(files.size(), data.storedSize());
-  const std::vector<std::string> troubles = decode(files, data, decoded);
-  if (isTraining) data.leftOut = contents.troubles;
-  for (const std::string& trouble : troubles)
-    if (!trouble.empty()) data.leftOut.push_back(trouble);
-  if (!data.leftOut.empty() && !options.skipBad) refuse(data.leftOut);
-
-  for (std::size_t i = 0; i < files.size(); ++i)
-    if (decoded.contains(i)) data.labels.push_back(files[i].label);
-  data.images = decoded.take();
-  if (data.labels.empty())
-    throw mps::Error(folder.string() + " has no pictures for " + (isTraining ? "training" : "validation"));
-  return data;
-}
-
-}  // namespace unmetal
+}  // namespace unmetal::train

@@ -7,10 +7,10 @@
 
 #include "mps/core/error.hpp"
 #include "mps/weights/test_folder.hpp"
-#include "tools/picture.hpp"
-#include "tools/test_pictures.hpp"
+#include "train/pictures/picture.hpp"
+#include "train/pictures/test_pictures.hpp"
 
-namespace unmetal::jpeg_test {
+namespace unmetal::train::jpeg_test {
 namespace {
 
 using mps::detail::errorOf;
@@ -174,4 +174,4 @@ TEST(CoverPicture, CutsWhatSticksOut) {
 }
 
 }  // namespace
-}  // namespace unmetal::jpeg_test
+}  // namespace unmetal::train::jpeg_test

@@ -1,4 +1,4 @@
-#include "tools/orientation.hpp"
+#include "train/pictures/orientation.hpp"
 
 #include <algorithm>
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 #include "mps/weights/crc32.hpp"
 
-namespace unmetal {
+namespace unmetal::train {
 namespace {
 
 bool beginsWith(std::span<const std::byte> bytes, std::initializer_list<unsigned> expected) {
@@ -87,4 +87,4 @@ Picture upright(Picture picture, int orientation) {
   return result;
 }
 
-}  // namespace unmetal
+}  // namespace unmetal::train

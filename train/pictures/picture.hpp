@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace unmetal {
+namespace unmetal::train {
 
 /// A picture of 8 bits: height x width x channels, 1 channel (grey) or 3 (red, green, blue).
 struct Picture {
@@ -52,4 +52,4 @@ void checkPictureSize(const std::string& name, std::uint64_t width, std::uint64_
                       std::uint64_t fileBytes);
 }  // namespace detail
 
-}  // namespace unmetal
+}  // namespace unmetal::train
