@@ -12,6 +12,8 @@ namespace {
 
 constexpr double smoothing = 0.9;
 constexpr double mostGrowth = 4;  ///< of the smoothed loss over its lowest value
+/// Where the smoothed loss has risen so far above its lowest value, rates are too large: what it does behind is luck.
+constexpr double riseOfTooLarge = 1.25;
 
 void checkRange(const LearningRateRange& range) {
   if (!(range.lowest > 0) || !(range.highest > range.lowest) || !std::isfinite(range.highest))
@@ -36,9 +38,11 @@ class Curve {
   }
   LearningRateCurve finished() {
     const auto& points = curve_.points;
-    const auto bySmoothed = [](const auto& a, const auto& b) { return a.smoothed < b.smoothed; };
-    const auto lowest = std::ranges::min_element(points, bySmoothed);
-    if (lowest != points.end() && lowest != points.begin()) curve_.suggestion = lowest->learningRate / 10;
+    std::size_t lowest = 0;
+    for (std::size_t i = 1;
+         i < points.size() && points[i].smoothed <= riseOfTooLarge * points[lowest].smoothed; ++i)
+      if (points[i].smoothed < points[lowest].smoothed) lowest = i;
+    if (lowest > 0) curve_.suggestion = points[lowest].learningRate / 10;
     return std::move(curve_);
   }
 

@@ -22,7 +22,8 @@ struct LearningRateCurve {
   /// In the order of the steps, with growing rates. It ends with the highest rate, before a loss that is not finite, or where the
   /// smoothed loss is above four times the lowest one.
   std::vector<Point> points;
-  /// A rate to train with: a tenth of that at which the smoothed loss is lowest. 0 where it never falls.
+  /// A rate to train with: a tenth of that at which the smoothed loss is lowest, before it first rises by a quarter. 0 where it
+  /// never falls.
   double suggestion = 0;
 };
 
