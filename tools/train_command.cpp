@@ -88,15 +88,19 @@ void addTrainCommand(CLI::App& program) {
       ->capture_default_str();
   addNetworkOption(*command, options->network)->default_str("mnist-cnn, of a folder small-cnn");
   const auto augment = [options](const std::string& text) {
-    options->augmentation = train::parseAugmentation(text);
-    if (!options->augmentation)
-      throw CLI::ValidationError("--augment", "give none, crop, flip or crop+flip, not \"" + text + "\"");
+    try {
+      options->augmentation = train::parseAugmentation(text);
+    } catch (const mps::Error& error) {
+      throw CLI::ValidationError("--augment", error.what());
+    }
   };
   command
       ->add_option_function<std::string>(
           "--augment", augment,
-          "none, crop (a random part of pictures that are an eighth larger), flip (half of them mirrored) or "
-          "crop+flip: what each epoch does to training pictures; --resume keeps it")
+          "What each epoch does to training pictures: none, or joined by + and in this order: crop (a random "
+          "part of pictures that are an eighth larger) or crop:SHARE, resized-crop:LEAST, flip (half of them "
+          "mirrored), shift:SHARE, rotate:DEGREES, brightness:SHARE, contrast:SHARE, saturation:SHARE; "
+          "--resume keeps it")
       ->type_name("HOW")
       ->default_str("none");
   command->add_option("--epochs", options->epochs, "Passes over the data")

@@ -41,10 +41,12 @@ class Fit {
         options_(options),
         queue_(network.device()->newCommandQueue()),
         format_(detail::formatOf(training, *network.device())),
-        loader_(training.size(), detail::sourceFrom(training, {format_, training.shape()}),
-                batchOptions(options, firstEpoch)),
+        loader_(
+            training.size(),
+            detail::sourceFrom(training, {format_, network.inputShape(), options.augmentation, options.seed}),
+            batchOptions(options, firstEpoch)),
         schedule_(options.schedule, learningRate, loader_.batchesPerEpoch(), options.epochs) {
-    const Shape shape = training.shape();
+    const Shape& shape = network.inputShape();
     for (InFlight& slot : slots_) {
       slot.images = mps::ImageBatch::create(
           network.device(), {format_, shape.width, shape.height, shape.channels}, options.batchSize);
@@ -173,7 +175,7 @@ struct Trainer::State {
 
 std::vector<EpochReport> Trainer::State::fit(const Dataset& data, const Dataset* validation) {
   const std::size_t classes = network.outputShape().channels;
-  detail::checkFits(data, "training data", network.inputShape(), classes);
+  detail::checkFits(data, "training data", network.inputShape(), classes, options.augmentation);
   if (validation != nullptr)
     detail::checkFits(*validation, "validation data", network.inputShape(), classes);
   else if (options.keepBest)

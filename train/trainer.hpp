@@ -12,6 +12,7 @@
 #include <variant>
 #include <vector>
 
+#include "train/augmentation.hpp"
 #include "train/dataset.hpp"
 #include "train/network.hpp"
 #include "train/schedule.hpp"
@@ -68,7 +69,9 @@ struct TrainerOptions {
   std::optional<double> learningRate = std::nullopt;  ///< unset: the optimiser's own
   Schedule schedule = "constant";  ///< over the steps of each fit(), e.g. Schedule::cosine().withWarmup(2)
   double weightDecay = 0;          ///< times the weight is added to each gradient (L2)
-  std::uint64_t seed = 0;          ///< of the order of pictures
+  std::uint64_t seed = 0;          ///< of the order of pictures, and of their augmentation
+  /// What each epoch does to training pictures. With a crop those may be larger than what the network takes.
+  Augmentation augmentation = {};
   /// Of activations and their gradients, Float32 or Float16, whose losses are scaled. Unset: the network's.
   std::optional<mps::ImageFeatureChannelFormat> format = std::nullopt;
   /// Whether the network has the weights of the epoch with the best accuracy of validation in the end, not the last ones.
