@@ -166,12 +166,14 @@ std::optional<std::string> CheckpointFile::arithmetic() const {
 train::Augmentation CheckpointFile::augmentation() const {
   const auto found = settings_.find(augmentationName);
   if (found == settings_.end()) {
-    const bool isAugmented = isPictureFolder(setting("data"));
-    return {isAugmented, isAugmented};
+    if (!isPictureFolder(setting("data"))) return {};
+    return {.crop = train::Augmentation::usualCrop, .flip = true};
   }
-  const auto augmentation = train::parseAugmentation(found->second);
-  if (!augmentation) throw file_.error("the setting " + std::string(augmentationName) + " is wrong");
-  return *augmentation;
+  try {
+    return train::parseAugmentation(found->second);
+  } catch (const mps::Error&) {
+    throw file_.error("the setting " + std::string(augmentationName) + " is wrong");
+  }
 }
 
 std::optional<std::uint64_t> CheckpointFile::pictures() const {

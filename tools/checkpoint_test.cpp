@@ -129,7 +129,7 @@ TEST(Checkpoint, ItsArithmeticMayDifferAndItsAugmentationMayNot) {
   const CheckpointFile file =
       read({{"net", "lenet"}, {"data", "synthetic"}, {"augment", "crop"}, {"arithmetic", "1 thread"}});
   EXPECT_EQ(file.arithmetic(), "1 thread");
-  EXPECT_EQ(file.augmentation(), (train::Augmentation{true, false}));
+  EXPECT_EQ(file.augmentation(), (train::Augmentation{.crop = 0.125}));
   EXPECT_NO_THROW(file.restoreTraining(network, {{"augment", "crop"}, {"arithmetic", "2 threads"}}));
   EXPECT_NE(errorOf<mps::Error>([&] {
               file.restoreTraining(network, {{"augment", "none"}});
@@ -137,7 +137,7 @@ TEST(Checkpoint, ItsArithmeticMayDifferAndItsAugmentationMayNot) {
             std::string::npos);
   // As versions without the option wrote them.
   EXPECT_EQ(read({{"data", "synthetic"}}).augmentation(), train::Augmentation{});
-  EXPECT_EQ(read({{"data", "folder:x"}}).augmentation(), (train::Augmentation{true, true}));
+  EXPECT_EQ(read({{"data", "folder:x"}}).augmentation(), (train::Augmentation{.crop = 0.125, .flip = true}));
   EXPECT_EQ(read({{"data", "folder:x"}}).arithmetic(), std::nullopt);
   EXPECT_THROW(static_cast<void>(read({{"data", "x"}, {"augment", "x"}}).augmentation()), mps::Error);
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <filesystem>
 #include <optional>
 #include <utility>
@@ -38,11 +39,19 @@ NamedData synthetic(Split split, const train::Shape& shape) {
   return data;
 }
 
+/// Of training pictures: what is cut out of them is not enlarged, up to twice their sides.
+train::Shape storedSize(const DataOptions& options) {
+  const train::Augmentation& augmentation = options.augmentation;
+  if (augmentation.crop > 0) return train::shapeForCrops(options.size, augmentation.crop);
+  if (augmentation.resizedCrop > 0)
+    return train::shapeForCrops(options.size, std::min(1.0, 1 / std::sqrt(augmentation.resizedCrop) - 1));
+  return options.size;
+}
+
 NamedData pictureFolder(const std::filesystem::path& folder, Split split, const DataOptions& options) {
   train::PictureFolderOptions pictures;
   pictures.size = options.size;
-  if (split == Split::Training && options.augmentation.crop)
-    pictures.size = train::shapeForCrops(options.size);
+  if (split == Split::Training) pictures.size = storedSize(options);
   pictures.validation = options.validation;
   pictures.skipBad = options.skipBad;
   pictures.skipBadName = "--skip-bad";

@@ -50,7 +50,7 @@ struct DataOptions {
 /// | `synthetic` | generated pictures of the same size as Fashion-MNIST's, for benchmarks and tests |
 /// | `synthetic:HxWxC` | generated pictures of that size, see parsePictureSize() |
 ///
-/// For an augmentation that crops, training pictures of a folder are larger (train::shapeForCrops()).
+/// For an augmentation that crops, training pictures of a folder are larger.
 ///
 /// Throws mps::Error with one sentence that names the file or the argument.
 NamedData loadDataset(std::string_view specification, Split split, const DataOptions& options = {});

@@ -154,9 +154,13 @@ TEST(DatasetTest, PicturesOfAFolderForTrainingAreLargerWhereTheyAreCropped) {
   EXPECT_EQ(loadDataset(all, Split::Training, options).pictures->shape(), (train::Shape{8, 8, 1}));
   options.augmentation.flip = true;
   EXPECT_EQ(loadDataset(all, Split::Training, options).pictures->shape(), (train::Shape{8, 8, 1}));
-  options.augmentation.crop = true;
+  options.augmentation.crop = 0.125;
   EXPECT_EQ(loadDataset(all, Split::Training, options).pictures->shape(), (train::Shape{9, 9, 1}));
   EXPECT_EQ(loadDataset(all, Split::Test, options).pictures->shape(), (train::Shape{8, 8, 1}));
+  options.augmentation = {.resizedCrop = 0.5};
+  EXPECT_EQ(loadDataset(all, Split::Training, options).pictures->shape(), (train::Shape{11, 11, 1}));
+  options.augmentation = {.resizedCrop = 0.1};
+  EXPECT_EQ(loadDataset(all, Split::Training, options).pictures->shape(), (train::Shape{16, 16, 1}));
   writeText(folder / "cat/a.png", "");
   EXPECT_EQ(errorOf<mps::Error>([&] { loadDataset(all, Split::Training, options); }),
             (folder / "cat/a.png").string() + " is empty; --skip-bad goes on without");

@@ -88,37 +88,41 @@ void addTrainCommand(CLI::App& program) {
       ->capture_default_str();
   addNetworkOption(*command, options->network)->default_str("mnist-cnn, of a folder small-cnn");
   const auto augment = [options](const std::string& text) {
-    options->augmentation = train::parseAugmentation(text);
-    if (!options->augmentation)
-      throw CLI::ValidationError("--augment", "give none, crop, flip or crop+flip, not \"" + text + "\"");
+    try {
+      options->augmentation = train::parseAugmentation(text);
+    } catch (const mps::Error& error) {
+      throw CLI::ValidationError("--augment", error.what());
+    }
   };
   command
       ->add_option_function<std::string>(
           "--augment", augment,
-          "none, crop (a random part of pictures that are an eighth larger), flip (half of them mirrored) or "
-          "crop+flip: what each epoch does to training pictures; --resume keeps it")
+          "What each epoch does to training pictures: none, or joined by + and in this order: crop (a random "
+          "part of pictures that are an eighth larger) or crop:SHARE, resized-crop:LEAST, flip (half of them "
+          "mirrored), shift:SHARE, rotate:DEGREES, brightness:SHARE, contrast:SHARE, saturation:SHARE; "
+          "--resume keeps it")
       ->type_name("HOW")
       ->default_str("none");
   command->add_option("--epochs", options->epochs, "Passes over the data")
       ->type_name("N")
       ->check(wholeNumber(1, 1'000'000))
-      ->default_str("5, of a folder 8 to 60, more of fewer pictures");
+      ->default_str("5, of a folder 8 to 120, more of fewer pictures");
   command->add_option("--batch", options->batchSize, "Pictures per step")
       ->type_name("N")
       ->check(wholeNumber(1))
-      ->default_str("64, of a folder up to 32");
+      ->default_str("64, of a folder up to 16");
   command->add_option("--optimizer", options->optimizer, "Optimizer")
       ->check(oneOf(train::optimizerNames()))
       ->capture_default_str();
-  auto* rate =
-      command
-          ->add_option("--lr", *learningRate,
-                       "Learning rate (default: 0.1 for sgd, 0.01 with momentum, 0.001 for the others)")
-          ->type_name("X")
-          ->check(number(1e-30, 1e30));
+  auto* rate = command
+                   ->add_option("--lr", *learningRate,
+                                "Learning rate (default: 0.1 for sgd, 0.01 with momentum, 0.001 for the "
+                                "others; of a folder 0.01)")
+                   ->type_name("X")
+                   ->check(number(1e-30, 1e30));
   command->add_option("--lr-schedule", options->schedule, "Learning rate over the steps")
       ->check(scheduleText())
-      ->default_str("constant, of a folder cosine");
+      ->default_str("constant, of a folder one-cycle");
   command
       ->add_option("--warmup", options->warmup,
                    "Epochs in which the learning rate rises to where its schedule begins")
@@ -132,7 +136,7 @@ void addTrainCommand(CLI::App& program) {
           "off the weights")
       ->type_name("X")
       ->check(number(0, 1e30))
-      ->default_str("0, for adamw 0.01");
+      ->default_str("0, for adamw 0.01, of a folder 0.0005");
   command
       ->add_option("--clip-norm", options->clipNorm,
                    "Longest vector of all gradients of a step: longer ones are shortened; 0 for no limit")

@@ -98,20 +98,28 @@ std::optional<CheckpointFile> checkpointOf(const TrainingOptions& options) {
   return std::nullopt;
 }
 
-/// With what a checkpoint decides where the user has not.
-TrainingOptions completed(TrainingOptions options, const std::optional<CheckpointFile>& checkpoint) {
+/// With the augmentation that the user asks for, or else that of the training that is resumed.
+DataOptions dataOptions(const TrainingOptions& options, const std::optional<CheckpointFile>& checkpoint) {
+  DataOptions pictures = options.pictures;
   const train::Augmentation unset = checkpoint ? checkpoint->augmentation() : train::Augmentation{};
-  options.pictures.augmentation = options.augmentation.value_or(unset);
-  return options;
+  pictures.augmentation = options.augmentation.value_or(unset);
+  return pictures;
 }
 
 /// With what the data decide where the user has not.
-TrainingOptions completed(TrainingOptions options, const train::Dataset& training) {
+TrainingOptions completed(TrainingOptions options, const DataOptions& pictures,
+                          const train::Dataset& training) {
+  options.pictures = pictures;
   const TrainingChoice choice = chooseTraining(isPictureFolder(options.data), training.size());
   if (options.network.empty()) options.network = choice.network;
   if (options.epochs == 0) options.epochs = choice.epochs;
   if (options.batchSize == 0) options.batchSize = choice.batchSize;
   if (options.schedule.empty()) options.schedule = choice.schedule;
+  // Numbers for the network, course and optimiser that were chosen; with others they may be no good.
+  const bool isChosen = options.network == choice.network && options.schedule == choice.schedule &&
+                        options.optimizer == TrainingOptions().optimizer;
+  if (!options.learningRate && isChosen) options.learningRate = choice.learningRate;
+  if (!options.weightDecay && isChosen) options.weightDecay = choice.weightDecay;
   return options;
 }
 
@@ -142,15 +150,14 @@ Trainer::Trainer(const std::shared_ptr<mtl::Device>& device, const TrainingOptio
       queue_(device->newCommandQueue()),
       lock_(lockIfThere(options.out)),
       resumed_(checkpointOf(options)),
-      options_(completed(options, resumed_)),
-      training_(loadDataset(options_.data, Split::Training, options_.pictures)),
-      test_(loadDataset(options_.data, Split::Test, options_.pictures)),
+      training_(loadDataset(options.data, Split::Training, dataOptions(options, resumed_))),
+      test_(loadDataset(options.data, Split::Test, dataOptions(options, resumed_))),
       pictures_(test_.pictures->shape()),
-      isNetworkChosen_(options_.network.empty()),
+      isNetworkChosen_(options.network.empty()),
+      options_(completed(options, dataOptions(options, resumed_), *training_.pictures)),
       learningRate_(options_.learningRate.value_or(train::defaultLearningRate(options_.optimizer))),
       weightDecay_(options_.weightDecay.value_or(train::defaultWeightDecay(options_.optimizer))),
-      network_(networkFor(device, options_ = completed(options_, *training_.pictures), *training_.pictures,
-                          pictures_, learningRate_, weightDecay_)),
+      network_(networkFor(device, options_, *training_.pictures, pictures_, learningRate_, weightDecay_)),
       display_(options_.quiet ? ProgressDisplay::silent() : ProgressDisplay::onStandardOutput()) {
   if (options_.batchSize == 0 || options_.batchSize > training_.pictures->size())
     throw mps::Error("--batch " + std::to_string(options_.batchSize) + ": give a number from 1 to the " +

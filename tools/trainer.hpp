@@ -120,11 +120,11 @@ class Trainer {
   std::shared_ptr<mtl::CommandQueue> queue_;
   std::optional<FolderLock> lock_;
   std::optional<CheckpointFile> resumed_;  ///< until its values are taken
-  TrainingOptions options_;
   NamedData training_;
   NamedData test_;
-  train::Shape pictures_;  ///< of the network
-  bool isNetworkChosen_;   ///< by chooseTraining()
+  train::Shape pictures_;    ///< of the network
+  bool isNetworkChosen_;     ///< by chooseTraining()
+  TrainingOptions options_;  ///< with all that it chooses
   double learningRate_;
   double weightDecay_;
   Network network_;

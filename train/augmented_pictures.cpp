@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <span>
 #include <type_traits>
+#include <utility>
 
 #include "mps/core/error.hpp"
 #include "mps/core/philox.hpp"
+#include "train/pictures/pixel_changes.hpp"
 #include "train/pictures/resizing.hpp"
 
 namespace unmetal::train::detail {
@@ -44,10 +47,59 @@ std::vector<Value> cutOut(std::span<const Value> stored, const Shape& from, cons
 
 }  // namespace
 
+/// Random numbers of a picture in an epoch, each of its own purpose: what one change draws does not depend on the others.
+class AugmentedPictures::Draws {
+ public:
+  enum Purpose : std::uint32_t {
+    Top,
+    Left,
+    Flip,
+    Area = 4,
+    Proportions,
+    PartTop,
+    PartLeft,
+    Right,
+    Down,
+    Angle,
+    Brightness = 12,
+    Contrast,
+    Saturation,
+  };
+
+  Draws(std::uint64_t seed, std::uint64_t epoch, std::uint32_t number)
+      : seed_(seed), epoch_(epoch), number_(number) {}
+
+  [[nodiscard]] std::uint32_t word(Purpose purpose) const {
+    constexpr std::uint32_t wordsOfABlock = 4;
+    return mps::detail::philox(
+        {number_, static_cast<std::uint32_t>(epoch_), static_cast<std::uint32_t>(epoch_ >> 32),
+         variationStream + purpose / wordsOfABlock},
+        mps::detail::philoxKey(seed_))[purpose % wordsOfABlock];
+  }
+  /// A whole number below `count`.
+  [[nodiscard]] std::size_t below(Purpose purpose, std::size_t count) const { return word(purpose) % count; }
+  /// Evenly from a range.
+  [[nodiscard]] double from(Purpose purpose, double least, double most) const {
+    return least + (most - least) * (static_cast<double>(word(purpose)) + 0.5) / 4294967296.0;
+  }
+  [[nodiscard]] float factor(Purpose purpose, double share) const {
+    return static_cast<float>(from(purpose, 1 - share, 1 + share));
+  }
+
+ private:
+  std::uint64_t seed_;
+  std::uint64_t epoch_;
+  std::uint32_t number_;
+};
+
 AugmentedPictures::AugmentedPictures(const Dataset& data, const Shape& pictures,
                                      const Augmentation& augmentation, std::uint64_t seed)
     : data_(data), pictures_(pictures), augmentation_(augmentation), seed_(seed), stored_(data.shape()) {
-  if (augmentation_.crop && stored_ == pictures_) stored_ = shapeForCrops(pictures_);
+  checkAugmentation(augmentation_, stored_, pictures_);
+  const bool crops = augmentation_.crop > 0 || augmentation_.resizedCrop > 0;
+  if (!crops && stored_ != pictures_)
+    throw mps::Error("data set", "shape of a picture", describe(stored_), describe(pictures_));
+  if (augmentation_.crop > 0 && stored_ == pictures_) stored_ = shapeForCrops(pictures_, augmentation_.crop);
 }
 
 template <class Value>
@@ -75,13 +127,61 @@ std::uint32_t AugmentedPictures::load(std::uint32_t number, std::uint64_t epoch,
                                       std::vector<Value>& pixels) const {
   const std::uint32_t label = loadStored(number, pixels);
   if (augmentation_ == Augmentation{}) return label;
-  const mps::detail::PhiloxCounter random = mps::detail::philox(
-      {number, static_cast<std::uint32_t>(epoch), static_cast<std::uint32_t>(epoch >> 32), variationStream},
-      mps::detail::philoxKey(seed_));
-  const Cut cut{random[0] % (stored_.height - pictures_.height + 1),
-                random[1] % (stored_.width - pictures_.width + 1), augmentation_.flip && random[2] % 2 != 0};
-  pixels = cutOut(std::span<const Value>(pixels), stored_, pictures_, cut);
+  const Draws draws(seed_, epoch, number);
+  pixels = partOf(std::move(pixels), draws);
+  const bool moves = augmentation_.shift > 0 || augmentation_.rotate > 0;
+  const bool recolours =
+      augmentation_.brightness > 0 || augmentation_.contrast > 0 || augmentation_.saturation > 0;
+  if (!moves && !recolours) return label;
+  std::vector<float> values(pixels.begin(), pixels.end());
+  if (moves) {
+    const double right = draws.from(Draws::Right, -augmentation_.shift, augmentation_.shift);
+    const double down = draws.from(Draws::Down, -augmentation_.shift, augmentation_.shift);
+    values =
+        moved(values, pictures_, draws.from(Draws::Angle, -augmentation_.rotate, augmentation_.rotate),
+              right * static_cast<double>(pictures_.width), down * static_cast<double>(pictures_.height));
+  }
+  constexpr bool isBytes = std::is_same_v<Value, std::uint8_t>;
+  if (recolours) changeColours(values, draws, isBytes ? 255.0F : std::numeric_limits<float>::infinity());
+  if constexpr (isBytes)
+    std::ranges::transform(values, pixels.begin(),
+                           [](float value) { return static_cast<std::uint8_t>(std::lround(value)); });
+  else
+    pixels = std::move(values);
   return label;
+}
+
+/// Of the size that is wanted, mirrored or not.
+template <class Value>
+std::vector<Value> AugmentedPictures::partOf(std::vector<Value> pixels, const Draws& draws) const {
+  const bool isMirrored = augmentation_.flip && draws.word(Draws::Flip) % 2 != 0;
+  if (augmentation_.resizedCrop == 0) {
+    const Cut cut{draws.below(Draws::Top, stored_.height - pictures_.height + 1),
+                  draws.below(Draws::Left, stored_.width - pictures_.width + 1), isMirrored};
+    return cutOut(std::span<const Value>(pixels), stored_, pictures_, cut);
+  }
+  const auto height = static_cast<double>(stored_.height);
+  const auto width = static_cast<double>(stored_.width);
+  const double area = draws.from(Draws::Area, augmentation_.resizedCrop, 1) * height * width;
+  const double proportions = std::exp(draws.from(Draws::Proportions, std::log(0.75), -std::log(0.75)));
+  const auto side = [](double length, double most) {
+    return static_cast<std::size_t>(std::clamp(std::round(length), 1.0, most));
+  };
+  const Shape part{side(std::sqrt(area / proportions), height), side(std::sqrt(area * proportions), width),
+                   stored_.channels};
+  const Cut cut{draws.below(Draws::PartTop, stored_.height - part.height + 1),
+                draws.below(Draws::PartLeft, stored_.width - part.width + 1), isMirrored};
+  pixels = cutOut(std::span<const Value>(pixels), stored_, part, cut);
+  return resized(std::span<const Value>(pixels), part, pictures_.height, pictures_.width);
+}
+
+void AugmentedPictures::changeColours(std::vector<float>& values, const Draws& draws, float most) const {
+  const double brightness = augmentation_.brightness;
+  const double contrast = augmentation_.contrast;
+  const double saturation = augmentation_.saturation;
+  if (brightness > 0) changeBrightness(values, draws.factor(Draws::Brightness, brightness), most);
+  if (contrast > 0) changeContrast(values, draws.factor(Draws::Contrast, contrast), most);
+  if (saturation > 0) changeSaturation(values, draws.factor(Draws::Saturation, saturation), most);
 }
 
 template std::uint32_t AugmentedPictures::load(std::uint32_t number, std::uint64_t epoch,

@@ -13,6 +13,7 @@ class AugmentedPictures {
  public:
   /// @param data     must outlive the object
   /// @param pictures shape of what comes out; with a crop those of the data may be larger
+  /// @throws mps::Error as checkAugmentation()
   AugmentedPictures(const Dataset& data, const Shape& pictures, const Augmentation& augmentation,
                     std::uint64_t seed);
 
@@ -22,8 +23,13 @@ class AugmentedPictures {
   std::uint32_t load(std::uint32_t number, std::uint64_t epoch, std::vector<Value>& pixels) const;
 
  private:
+  class Draws;
+
   template <class Value>
   std::uint32_t loadStored(std::uint32_t number, std::vector<Value>& pixels) const;
+  template <class Value>
+  std::vector<Value> partOf(std::vector<Value> pixels, const Draws& draws) const;
+  void changeColours(std::vector<float>& values, const Draws& draws, float most) const;
 
   const Dataset& data_;
   Shape pictures_;

@@ -325,7 +325,7 @@ MemoryDataset largerDataset() {
   return {{3, 4, 1}, std::move(pixels), Numbers(20)};
 }
 
-constexpr Augmentation cropAndFlip{.crop = true, .flip = true};
+constexpr Augmentation cropAndFlip{.crop = 0.125, .flip = true};
 
 std::vector<int> pixelsOf(const Dataset& data, const Numbers& numbers, std::uint64_t epoch,
                           std::uint64_t seed, const Shape& shape, const Augmentation& augmentation) {
@@ -404,7 +404,7 @@ TEST(FillTest, CropsOfPicturesOfTheirSizeAreOfStretchedOnes) {
     }
   std::set<std::vector<int>> found;
   for (std::uint64_t epoch = 0; epoch < 50; ++epoch)
-    found.insert(pixelsOf(data, {0}, epoch, 1, data.shape(), {.crop = true}));
+    found.insert(pixelsOf(data, {0}, epoch, 1, data.shape(), {.crop = 0.125}));
   EXPECT_EQ(found, expected);
 }
 

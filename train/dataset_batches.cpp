@@ -59,8 +59,11 @@ BatchSource sourceFrom(const Dataset& data, const BatchContents& contents) {
   return source;
 }
 
-void checkFits(const Dataset& data, const std::string& what, const Shape& pictures, std::size_t classes) {
-  if (data.shape() != pictures)
+void checkFits(const Dataset& data, const std::string& what, const Shape& pictures, std::size_t classes,
+               const Augmentation& augmentation) {
+  const bool crops = augmentation.crop > 0 || augmentation.resizedCrop > 0;
+  const bool fits = data.shape() == pictures || (crops && data.shape().channels == pictures.channels);
+  if (!fits)
     throw mps::Error(what, "shape of a picture", describe(data.shape()),
                      describe(pictures) + ", the network's");
   if (data.classCount() != classes)

@@ -30,7 +30,9 @@ struct BatchContents {
 /// finite
 BatchSource sourceFrom(const Dataset& data, const BatchContents& contents);
 
-/// @param what e.g. "training data" @throws mps::Error where the network's pictures or classes are others
-void checkFits(const Dataset& data, const std::string& what, const Shape& pictures, std::size_t classes);
+/// @param what e.g. "training data" @param augmentation one that crops may have larger pictures to do it
+/// @throws mps::Error where the network's pictures or classes are others
+void checkFits(const Dataset& data, const std::string& what, const Shape& pictures, std::size_t classes,
+               const Augmentation& augmentation = {});
 
 }  // namespace unmetal::train::detail

@@ -20,9 +20,12 @@ Fit::Fit(Network& network, mps::NNGraph& graph, FitSettings settings, const Data
       settings_(std::move(settings)),
       queue_(network.device()->newCommandQueue()),
       format_(formatOf(training, *network.device())),
-      loader_(training.size(), sourceFrom(training, {format_, training.shape()}), settings_.batches),
+      loader_(training.size(),
+              sourceFrom(training,
+                         {format_, network.inputShape(), settings_.augmentation, settings_.batches.seed}),
+              settings_.batches),
       rateAt_(settings_.rates(loader_.batchesPerEpoch())) {
-  const Shape shape = training.shape();
+  const Shape& shape = network.inputShape();
   const std::size_t batchSize = settings_.batches.batchSize;
   for (InFlight& slot : slots_) {
     slot.images = mps::ImageBatch::create(network.device(),

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "mps/core/image_batch.hpp"
+#include "train/augmentation.hpp"
 #include "train/batch_loader.hpp"
 #include "train/class_weights.hpp"
 #include "train/trainer.hpp"
@@ -22,7 +23,8 @@ namespace unmetal::train::detail {
 class WeightAverage;
 
 struct FitSettings {
-  BatchOptions batches;
+  BatchOptions batches;  ///< their seed is that of the augmentation, too
+  Augmentation augmentation;
   /// Makes the learning rate of each step, counted from 0, out of the number of steps that an epoch has.
   std::function<std::function<double(std::uint64_t)>(std::uint64_t stepsPerEpoch)> rates;
   std::function<bool(const StepReport&)> onStep;  ///< false: it stops; empty: nothing is called

@@ -142,7 +142,7 @@ std::vector<EpochReport> Trainer::State::fit(const Dataset& data, const Dataset*
 
 void Trainer::State::checkData(const Dataset& data, const Dataset* validation) const {
   const std::size_t classes = network.outputShape().channels;
-  detail::checkFits(data, "training data", network.inputShape(), classes);
+  detail::checkFits(data, "training data", network.inputShape(), classes, options.augmentation);
   if (validation != nullptr)
     return detail::checkFits(*validation, "validation data", network.inputShape(), classes);
   if (options.keepBest)
@@ -161,6 +161,7 @@ detail::FitSettings Trainer::State::fitSettings() const {
     return [schedule = LearningRateSchedule(options.schedule, learningRate, stepsPerEpoch, options.epochs)](
                std::uint64_t step) { return schedule.rateAt(step); };
   };
+  settings.augmentation = options.augmentation;
   settings.onStep = options.onStep;
   settings.classWeights = options.classWeights;
   settings.average = average.get();

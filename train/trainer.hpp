@@ -12,6 +12,7 @@
 #include <variant>
 #include <vector>
 
+#include "train/augmentation.hpp"
 #include "train/dataset.hpp"
 #include "train/network.hpp"
 #include "train/schedule.hpp"
@@ -83,7 +84,9 @@ struct TrainerOptions {
   /// Gradient clipping by norm: where the norm of all gradients of a step is larger, they are multiplied by clipNorm / norm
   /// (mps::NNGraph::setGradientNormLimit()). 0: they are not clipped.
   double clipNorm = 0;
-  std::uint64_t seed = 0;  ///< of the order of pictures
+  std::uint64_t seed = 0;  ///< of the order of pictures, and of their augmentation
+  /// What each epoch does to training pictures. With a crop those may be larger than what the network takes.
+  Augmentation augmentation = {};
   /// Of activations and their gradients, Float32 or Float16, whose losses are scaled. Unset: the network's.
   std::optional<mps::ImageFeatureChannelFormat> format = std::nullopt;
   BestBy bestBy = BestBy::Accuracy;
