@@ -91,7 +91,7 @@ void addTrainCommand(CLI::App& program) {
     try {
       options->augmentation = train::parseAugmentation(text);
     } catch (const mps::Error& error) {
-      throw CLI::ValidationError("--augment", error.what());
+      throw CLI::ValidationError("--augment " + text, error.what());
     }
   };
   command

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "mps/batch_normalization/batch_normalization_node.hpp"
+#include "mps/conform/tolerance.hpp"
 #include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
 #include "mps/graph/test_network.hpp"
@@ -86,7 +87,7 @@ struct ClippedNetwork {
 class ClippedTraining : public ::testing::TestWithParam<std::shared_ptr<mtl::Device>> {};
 
 /// Weights of about 1 are rounded when a step is taken off them.
-constexpr double bound = 1e-5;
+const double bound = detail::arithmeticBound(1, 160, 0);
 
 TEST_P(ClippedTraining, StepsAreAtMostAsLongAsTheLimit) {
   const double whole = ClippedNetwork(GetParam(), 0).stepLength();

@@ -2,10 +2,10 @@
 
 #include <array>
 #include <cmath>
-#include <limits>
 #include <memory>
 #include <vector>
 
+#include "mps/conform/tolerance.hpp"
 #include "mps/core/test_images.hpp"
 #include "mps/optimizer/optimizer.hpp"
 #include "mtl/buffer.hpp"
@@ -81,7 +81,7 @@ TEST_F(WeightDecay, D30AdamIsTheAdamWOfThePaper) {
       });
   const std::vector<double> expected = adamW(0.9, 0.999);
   // Some ten roundings of numbers up to 2 in each of five steps.
-  constexpr double bound = 50 * static_cast<double>(std::numeric_limits<float>::epsilon());
+  const double bound = detail::arithmeticBound(2, 50, 0);
   for (std::size_t step = 0; step < expected.size(); ++step)
     EXPECT_NEAR(found[step], expected[step], bound) << "step " << step;
 }
@@ -99,7 +99,7 @@ TEST_F(WeightDecay, LeavesTheGradientAlone) {
   for (std::size_t step = 0; step < gradients.size(); ++step) {
     m = 0.5 * m + rates[step] * gradients[step];
     value = value - rates[step] * scale * value - m;
-    EXPECT_NEAR(found[step], value, 1e-6) << "step " << step;
+    EXPECT_NEAR(found[step], value, detail::arithmeticBound(2, 8, 0)) << "step " << step;
   }
   EXPECT_EQ(valueOf(momentum), m) << "all of its numbers are exact";
 }
@@ -113,7 +113,7 @@ TEST_F(WeightDecay, OfPlainDescentIsL2) {
     }));
   }
   for (std::size_t step = 0; step < gradients.size(); ++step)
-    EXPECT_NEAR(found[0][step], found[1][step], 1e-6) << "step " << step;
+    EXPECT_NEAR(found[0][step], found[1][step], detail::arithmeticBound(2, 8, 0)) << "step " << step;
 }
 
 }  // namespace

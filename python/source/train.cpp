@@ -5,10 +5,15 @@
 #include <cstring>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "mps/core/error.hpp"
+#include "mps/trainable/trainable_batch_normalization.hpp"
+#include "mps/trainable/trainable_convolution.hpp"
+#include "mps/trainable/trainable_image_normalization.hpp"
 #include "python/source/bind.hpp"
 #include "python/source/train.hpp"
 #include "unmetal_train.hpp"
@@ -22,7 +27,19 @@ using train::MemoryDataset;
 using train::Network;
 using Device = std::shared_ptr<mtl::Device>;
 /// {height, width, channels}.
+/// A layer with its own class, which Python knows; the base class it does not.
+using AnyLayer = std::variant<
+    std::shared_ptr<mps::TrainableConvolution>, std::shared_ptr<mps::TrainableBatchNormalization>,
+    std::shared_ptr<mps::TrainableInstanceNormalization>, std::shared_ptr<mps::TrainableGroupNormalization>>;
+
 using Extents = std::tuple<std::size_t, std::size_t, std::size_t>;
+
+AnyLayer withItsClass(const std::shared_ptr<mps::TrainableLayer>& layer) {
+  if (auto convolution = std::dynamic_pointer_cast<mps::TrainableConvolution>(layer)) return convolution;
+  if (auto batch = std::dynamic_pointer_cast<mps::TrainableBatchNormalization>(layer)) return batch;
+  if (auto instance = std::dynamic_pointer_cast<mps::TrainableInstanceNormalization>(layer)) return instance;
+  return std::dynamic_pointer_cast<mps::TrainableGroupNormalization>(layer);
+}
 
 Extents extentsOf(const train::Shape& shape) {
   return {shape.height, shape.width, shape.channels};
@@ -297,6 +314,14 @@ void bindNetwork(nb::module_& module) {
   readOnly(
       network, "parameter_count", [](const Network& self) { return self.parameterCount(); },
       "Weights, biases, and what normalisations scale and add.");
+  readOnly(
+      network, "trainable_layers",
+      [](const Network& self) {
+        std::vector<AnyLayer> layers;
+        for (const auto& layer : self.trainableLayers()) layers.push_back(withItsClass(layer));
+        return layers;
+      },
+      "The layers with weights, in their order: those of the network, not copies.");
   readOnly(
       network, "labels",
       [](const Network& self) {

@@ -244,7 +244,7 @@ class Training(ProgramTest):
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         for line in (r"data: .*, 160 pictures for training and 40 for validation, 64x64x3, 2 classes: left, right",
                      r"network: small-cnn, \d+ parameters; it was chosen for pictures of 64x64x3, --net takes another",
-                     r"training: 60 epochs of 5 steps with 32 pictures, adam, learning rate 0\.001 \(cosine\)",
+                     r"training: 120 epochs of 10 steps with 16 pictures, adam, learning rate 0\.01 \(one-cycle\)",
                      r"device: .+", r"augmentation: none"):
             self.assertRegex(done.stdout, f"(?m)^{line}$")
         self.assertGreater(float(re.search(r"final validation accuracy (\d+\.\d\d) %", done.stdout)[1]), 95)
