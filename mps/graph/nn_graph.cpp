@@ -10,6 +10,8 @@
 #include "mps/core/error.hpp"
 #include "mps/core/layer_kernel.hpp"
 #include "mps/core/shared_copies.hpp"
+#include "mps/distributed/batch_share.hpp"
+#include "mps/distributed/communicator.hpp"
 #include "mps/dropout/dropout.hpp"
 #include "mps/graph/graph_coding.hpp"
 #include "mps/graph/graph_executor.hpp"
@@ -17,6 +19,7 @@
 #include "mps/instance_normalization/instance_normalization.hpp"
 #include "mps/loss/loss.hpp"
 #include "mps/trainable/trainable_layer.hpp"
+#include "mtl/back_ends.hpp"
 #include "mtl/command_buffer.hpp"
 #include "mtl/command_queue.hpp"
 #include "mtl/device.hpp"
@@ -93,6 +96,7 @@ void NNGraph::didCopy(bool /*hasMoved*/) {
   }
   createUpdates(*program_, styles);
   executor_ = std::make_shared<detail::GraphExecutor>(device(), program_);
+  executor_->leaveRanks();
 }
 
 void NNGraph::setOptions(KernelOptions options) {
@@ -122,6 +126,40 @@ bool NNGraph::resultImageIsNeeded() const {
 void NNGraph::setDestinationImageAllocator(std::shared_ptr<ImageAllocator> allocator) {
   if (!allocator) throw Error(describe(), "destinationImageAllocator", "null", "an image allocator");
   allocator_ = std::move(allocator);
+}
+
+void NNGraph::setCommunicator(std::shared_ptr<Communicator> communicator) {
+  if (communicator && communicator->device() != device())
+    throw Error(describe(), "communicator", "of " + mtl::nameForMessages(*communicator->device()),
+                "one of " + mtl::nameForMessages(*device()));
+  communicator_ = std::move(communicator);
+  executor_->leaveRanks();
+}
+
+void NNGraph::setBatchShare(std::size_t firstImage, std::size_t totalCount) {
+  if (firstImage > totalCount || totalCount == 0)
+    throw Error(describe(), "firstImage and totalCount",
+                std::to_string(firstImage) + " and " + std::to_string(totalCount), "a place in a batch");
+  firstImage_ = firstImage;
+  totalCount_ = totalCount;
+}
+
+detail::BatchShare NNGraph::batchShare(std::size_t imageCount) const {
+  detail::BatchShare share{firstImage_, imageCount, totalCount_};
+  if (totalCount_ == 0) {
+    share.firstImage = imageCount * static_cast<std::size_t>(communicator_->rank());
+    share.totalCount = imageCount * static_cast<std::size_t>(communicator_->size());
+  }
+  if (share.totalCount == 0 || imageCount > share.totalCount - share.firstImage)
+    throw Error(
+        describe(), "sourceImages",
+        std::to_string(imageCount) + " images from number " + std::to_string(share.firstImage) + " on",
+        "a part of the " + std::to_string(share.totalCount) + " of all ranks, as setBatchShare said");
+  return share;
+}
+
+void NNGraph::encodeAgreement(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer) const {
+  executor_->encodeAgreement(*this, commandBuffer);
 }
 
 ImageBatch NNGraph::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,

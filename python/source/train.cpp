@@ -1,4 +1,5 @@
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/variant.h>
 
 #include <algorithm>
 #include <array>
