@@ -161,7 +161,8 @@ detail::FitSettings Trainer::State::fitSettings() const {
     return [schedule = LearningRateSchedule(options.schedule, learningRate, stepsPerEpoch, options.epochs)](
                std::uint64_t step) { return schedule.rateAt(step); };
   };
-  settings.onStep = options.onStep;
+  // Not a copy: copies of functions of Python need its lock.
+  if (options.onStep) settings.onStep = [this](const StepReport& report) { return options.onStep(report); };
   settings.classWeights = options.classWeights;
   settings.average = average.get();
   return settings;
