@@ -45,7 +45,7 @@ void writeWeights(const std::string& path) {
   for (std::size_t i = 0; i < shapes.size(); ++i)
     tensors.push_back(
         {shapes[i].first, mps::DataType::Float32, shapes[i].second, std::as_bytes(std::span(values[i]))});
-  mps::writeSafetensors(path, std::move(tensors));
+  mps::writeSafetensors(path, std::move(tensors), {});
 }
 
 }  // namespace

@@ -26,7 +26,9 @@ constexpr const char* picturesName = "pictures";
 constexpr const char* validationName = "validation";
 constexpr const char* countersName = "random.counters";
 
-constexpr std::array<std::string_view, 2> newSettings{"warmup", "clip-norm"};
+constexpr const char* descriptionName = "network";
+constexpr std::array<std::string_view, 6> newSettings{"warmup",  "clip-norm", "freeze",
+                                                      "best-by", "patience",  "class-weights"};
 
 constexpr const char* classPrefix = "class.";
 
@@ -98,6 +100,9 @@ Checkpoint Checkpoint::take(const Network& network, mtl::CommandQueue& queue,
                           {"position.batch", std::to_string(position.batch)},
                           {"position.step", std::to_string(position.step)},
                           {"position.best_accuracy", textOf(position.bestAccuracy)}};
+  checkpoint.metadata_["position.best_loss"] = textOf(position.bestLoss);
+  checkpoint.metadata_["position.epochs_without_best"] = std::to_string(position.epochsWithoutBest);
+  if (!network.description.empty()) checkpoint.metadata_[descriptionName] = network.description;
   if (const auto& scale = network.lossScale) {
     checkpoint.metadata_["loss_scale.scale"] = textOf(scale->scale());
     checkpoint.metadata_["loss_scale.finite_steps"] = std::to_string(scale->finiteSteps());
@@ -144,6 +149,12 @@ CheckpointFile CheckpointFile::read(const std::filesystem::path& path) {
   checkpoint.position_.batch = numberOf<std::uint64_t>(checkpoint.file_, "position.batch");
   checkpoint.position_.step = numberOf<std::uint64_t>(checkpoint.file_, "position.step");
   checkpoint.position_.bestAccuracy = numberOf<float>(checkpoint.file_, "position.best_accuracy");
+  // Earlier versions have written none.
+  if (metadata.contains("position.epochs_without_best")) {
+    checkpoint.position_.bestLoss = numberOf<float>(checkpoint.file_, "position.best_loss");
+    checkpoint.position_.epochsWithoutBest =
+        numberOf<std::uint64_t>(checkpoint.file_, "position.epochs_without_best");
+  }
   return checkpoint;
 }
 
@@ -184,6 +195,8 @@ std::optional<std::uint64_t> CheckpointFile::pictures() const {
 NetworkOptions CheckpointFile::networkOptions() const {
   NetworkOptions options;
   options.name = setting("net");
+  if (const auto text = file_.metadata().find(descriptionName); text != file_.metadata().end())
+    options.description = text->second;
   options.width = numberOf<std::uint64_t>(file_, "picture.width");
   options.height = numberOf<std::uint64_t>(file_, "picture.height");
   options.channels = numberOf<std::uint64_t>(file_, "picture.channels");
@@ -252,7 +265,7 @@ void CheckpointFile::checkSettings(const TrainingSettings& settings) const {
     if (name == plansName || name == arithmeticName || name == picturesName) continue;
     if (!hasSetting(name) && isNewSetting(name)) continue;
     const std::string ours = name == augmentationName ? nameOf(augmentation()) : setting(name);
-    const bool mayDiffer = name == "epochs" || name == "lr";
+    const bool mayDiffer = name == "epochs" || name == "lr" || name == "patience";
     if (ours != value && !mayDiffer)
       throw file_.error("it was made with --" + name + " " + ours + ", not " + value);
   }

@@ -51,6 +51,9 @@ void runTraining(const DeviceOptions& device, TrainingOptions options) {
   const std::string goOn = "unmetal train --resume --out " + printable(options.out.string());
   const int signal = StopSignals::received();
   if (accuracy) {
+    if (trainer.hasLostPatience())
+      std::cout << "no better epoch in " << options.patience
+                << " epochs: the training ends before its last epoch\n";
     std::cout << "final validation accuracy " << formatFixed(100 * *accuracy, 2) << " %, best "
               << formatFixed(100 * trainer.bestAccuracy(), 2) << " %\n"
               << "weights of the best epoch: " << file("best.safetensors")
@@ -144,6 +147,31 @@ void addTrainCommand(CLI::App& program) {
       ->check(number(0, 1e30))
       ->capture_default_str();
   command
+      ->add_option("--freeze", options->frozen,
+                   "Do not train layers whose labels begin with this word; several may follow each other "
+                   "with commas between")
+      ->type_name("PREFIX")
+      ->delimiter(',');
+  command
+      ->add_option("--class-weights", options->classWeights,
+                   "none, balanced (rare classes count as much as frequent ones), or a number for each "
+                   "class: factors of the "
+                   "loss")
+      ->type_name("HOW")
+      ->capture_default_str();
+  command
+      ->add_option("--best-by", options->bestBy,
+                   "What of the validation pictures makes an epoch the best one")
+      ->check(oneOf({"accuracy", "loss"}))
+      ->capture_default_str();
+  command
+      ->add_option(
+          "--patience", options->patience,
+          "End when so many epochs in a row were not better than the best one before them; 0 for never")
+      ->type_name("EPOCHS")
+      ->check(wholeNumber(0, 1'000'000))
+      ->capture_default_str();
+  command
       ->add_option("--seed", options->seed,
                    "Of weights, order and dropout: the same seed gives the same bytes")
       ->type_name("N")
@@ -173,10 +201,10 @@ void addTrainCommand(CLI::App& program) {
   command->add_flag("--overwrite", options->overwrite,
                     "Replace a training that the folder of --out holds already");
   command
-      ->add_option(
-          "--init-from", options->initialWeights,
-          "Begin with weights of PyTorch: a safetensors file with the names of the network's tensors, which "
-          "are torchvision's for resnets")
+      ->add_option("--init-from", options->initialWeights,
+                   "Begin with weights of a checkpoint, or of PyTorch: a safetensors file with the names of "
+                   "the network's tensors, "
+                   "which are torchvision's for resnets. A last layer for other classes begins anew")
       ->type_name("FILE")
       ->check(nameOf("a file"))
       ->excludes(resume);

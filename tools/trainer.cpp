@@ -8,7 +8,6 @@
 
 #include "mps/core/error.hpp"
 #include "mps/core/text_stream.hpp"
-#include "mps/loss/loss.hpp"
 #include "mps/weights/atomic_file.hpp"
 #include "mps/weights/input_file.hpp"
 #include "mtl/command_buffer.hpp"
@@ -53,6 +52,7 @@ Network networkFor(const std::shared_ptr<mtl::Device>& device, const TrainingOpt
   network.classNames = data.classNames();
   network.batchSize = options.batchSize;
   network.seed = options.seed;
+  network.frozen = options.frozen;
   network.format = options.format == "float16" ? mps::ImageFeatureChannelFormat::Float16
                                                : mps::ImageFeatureChannelFormat::Float32;
   network.allowReducedPrecision = options.allowReducedPrecision;
@@ -62,7 +62,10 @@ Network networkFor(const std::shared_ptr<mtl::Device>& device, const TrainingOpt
   if (options.resume) {
     const CheckpointFile file = CheckpointFile::read(options.out / checkpointName);
     // Where it is of another network, the setting that differs is what to say.
-    if (file.isOf(network)) network.expectTensor = file.tensorCheck();
+    if (file.isOf(network)) {
+      network.expectTensor = file.tensorCheck();
+      network.description = file.networkOptions().description;
+    }
   } else if (!options.initialWeights.empty()) {
     network.expectTensor = InitialWeights(options.initialWeights).tensorCheck();
   }
@@ -132,6 +135,39 @@ std::string classesOf(const std::vector<std::string>& names) {
   return text + (names.size() > most ? ", ..." : "");
 }
 
+/// "conv1,layer1."
+std::string joined(const std::vector<std::string>& texts) {
+  std::string all;
+  for (const std::string& text : texts) all += (all.empty() ? "" : ",") + text;
+  return all;
+}
+
+/// Of the option --class-weights. @throws mps::Error for what is none
+std::vector<float> classWeightsOf(const std::string& text, const train::Dataset& training) {
+  const std::size_t classes = training.classCount();
+  if (text == "none") return {};
+  if (text == "balanced") return train::balancedClassWeights(training);
+  std::vector<float> weights;
+  std::string_view rest = text;
+  while (true) {
+    const std::string_view number = rest.substr(0, rest.find(','));
+    float weight = 0;
+    const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), weight);
+    if (error != std::errc{} || end != number.data() + number.size())
+      throw mps::Error("--class-weights " + text + ": give none, balanced, or " + std::to_string(classes) +
+                       " numbers with commas between");
+    weights.push_back(weight);
+    if (number.size() == rest.size()) break;
+    rest.remove_prefix(number.size() + 1);
+  }
+  try {
+    train::detail::checkClassWeights(weights, classes);
+  } catch (const mps::Error& error) {
+    throw mps::Error("--class-weights " + text + ": " + error.what());
+  }
+  return weights;
+}
+
 /// Nothing when it cannot be read.
 std::optional<std::string> contentOf(const std::filesystem::path& path) {
   constexpr std::uint64_t largest = std::uint64_t{1} << 30;
@@ -162,7 +198,8 @@ Trainer::Trainer(const std::shared_ptr<mtl::Device>& device, const TrainingOptio
   if (options_.batchSize == 0 || options_.batchSize > training_.pictures->size())
     throw mps::Error("--batch " + std::to_string(options_.batchSize) + ": give a number from 1 to the " +
                      std::to_string(training_.pictures->size()) + " pictures of " + options_.data);
-  if (!options_.initialWeights.empty()) readInitialWeights(network_.layers, options_.initialWeights);
+  if (!options_.initialWeights.empty())
+    newHead_ = readInitialWeights(network_.layers, options_.initialWeights);
   stepsPerEpoch_ = training_.pictures->size() / options_.batchSize;
   totalSteps_ = stepsPerEpoch_ * options_.epochs;
   schedule_.emplace(train::Schedule(options_.schedule).withWarmup(options_.warmup), learningRate_,
@@ -171,9 +208,10 @@ Trainer::Trainer(const std::shared_ptr<mtl::Device>& device, const TrainingOptio
   if (resumed_) restore(*resumed_);
   const mps::ImageDescriptor picture(train::detail::formatOf(*training_.pictures, *device_), pictures_.width,
                                      pictures_.height, pictures_.channels);
+  const std::vector<float> classWeights = classWeightsOf(options_.classWeights, *training_.pictures);
   for (InFlight& slot : slots_) {
     slot.images = mps::ImageBatch::create(device_, picture, options_.batchSize);
-    slot.labels = mps::CNNLossLabels::createClassBatch(device_, options_.batchSize);
+    slot.labels.emplace(device_, options_.batchSize, training_.pictures->classCount(), classWeights);
   }
   // All that can be refused was looked at: from here on files change.
   if (resumed_)
@@ -196,6 +234,11 @@ void Trainer::printSummary() {
   display_.print(
       "network: " + options_.network + ", " + std::to_string(network_.parameterCount) + " parameters" +
       (isNetworkChosen_ ? "; it was chosen for pictures of " + size + ", --net takes another" : ""));
+  if (newHead_)
+    display_.print("weights: those of " + printable(options_.initialWeights.string()) + "; the last layer, " +
+                   *newHead_ + ", is another one and begins anew");
+  if (!options_.frozen.empty())
+    display_.print("not trained: layers that begin with " + joined(options_.frozen));
   display_.print(
       "training: " + std::to_string(options_.epochs) + " epochs of " + std::to_string(stepsPerEpoch_) +
       " steps with " + std::to_string(options_.batchSize) + " pictures, " + options_.optimizer +
@@ -297,6 +340,10 @@ TrainingSettings Trainer::settings() const {
                             {"warmup", textOf(options_.warmup)},
                             {"weight-decay", textOf(weightDecay_)},
                             {"clip-norm", textOf(options_.clipNorm)},
+                            {"freeze", joined(options_.frozen)},
+                            {"best-by", options_.bestBy},
+                            {"patience", std::to_string(options_.patience)},
+                            {"class-weights", options_.classWeights},
                             {"seed", std::to_string(options_.seed)},
                             {"format", options_.format},
                             {"allow-reduced-precision", options_.allowReducedPrecision ? "yes" : "no"},
@@ -314,13 +361,13 @@ TrainingSettings Trainer::settings() const {
 void Trainer::encodeStep(const train::Batch& batch, InFlight& slot) {
   slot.images.writeBytes(std::span<const std::byte>(batch.images),
                          mps::DataLayout::HeightxWidthxFeatureChannels);
-  mps::CNNLossLabels::writeClassIndices(slot.labels, batch.labels);
+  slot.labels->write(batch.labels);
   network_.setLearningRate(schedule_->rateAt(position_.step));
   slot.commandBuffer = queue_->commandBuffer();
   slot.epoch = batch.epoch + 1;
   slot.step = position_.step + 1;
-  network_.training->encodeBatch(slot.commandBuffer, {slot.images}, {slot.labels});
-  mps::StateBatchSynchronize(slot.labels, slot.commandBuffer);
+  network_.training->encodeBatch(slot.commandBuffer, {slot.images}, {slot.labels->states()});
+  mps::StateBatchSynchronize(slot.labels->states(), slot.commandBuffer);
   slot.commandBuffer->commit();
   position_.step += 1;
   position_.batch = batch.index + 1;
@@ -335,11 +382,7 @@ void Trainer::finishStep(InFlight& slot) {
   if (!slot.commandBuffer) return;
   slot.commandBuffer->throwIfFailed();
   slot.commandBuffer = nullptr;
-  std::vector<float> losses(options_.batchSize);
-  mps::CNNLossLabels::lossImages(slot.labels)
-      .readBytes(std::span(losses), mps::DataLayout::HeightxWidthxFeatureChannels);
-  double loss = 0;
-  for (const float value : losses) loss += value;
+  const double loss = slot.labels->loss();
   throughput_.add(options_.batchSize);
   MetricsRow row;
   row.epoch = slot.epoch;
@@ -397,20 +440,32 @@ void Trainer::saveIfSound() {
   saveCheckpoint();
 }
 
+bool Trainer::isBest(const ConfusionMatrix& validation, std::uint64_t epoch) const {
+  // The first one is, however good: what lies there is of another training.
+  if (epoch == 1) return true;
+  if (options_.bestBy == "loss") return static_cast<float>(validation.loss()) < position_.bestLoss;
+  return static_cast<float>(validation.accuracy()) > position_.bestAccuracy;
+}
+
 void Trainer::finishEpoch(std::uint64_t epoch) {
   finishAll();
-  accuracy_ = evaluate(network_, queue_, test_).accuracy();
+  const ConfusionMatrix validation = evaluate(network_, queue_, test_);
+  accuracy_ = validation.accuracy();
   throughput_.restart();
   display_.print("epoch " + std::to_string(epoch) + ": validation accuracy " +
-                 formatFixed(100 * accuracy_, 2) + " %");
+                 formatFixed(100 * accuracy_, 2) + " %" +
+                 (options_.bestBy == "loss" ? ", loss " + formatFixed(validation.loss(), 4) : ""));
   if (lastOfEpoch_) {
     lastOfEpoch_->validationAccuracy = static_cast<float>(accuracy_);
     metrics_->append(*lastOfEpoch_);
     lastOfEpoch_.reset();
   }
-  // The first one is, with whatever accuracy: what lies there is of another training.
-  const bool best = epoch == 1 || static_cast<float>(accuracy_) > position_.bestAccuracy;
-  if (best) position_.bestAccuracy = static_cast<float>(accuracy_);
+  const bool best = isBest(validation, epoch);
+  position_.epochsWithoutBest = best ? 0 : position_.epochsWithoutBest + 1;
+  if (best) {
+    position_.bestAccuracy = static_cast<float>(accuracy_);
+    position_.bestLoss = static_cast<float>(validation.loss());
+  }
   // Before the checkpoint: what is killed in between comes here again. Alone: there is room for one that is written.
   if (best) {
     writer_.finish();
@@ -427,7 +482,8 @@ void Trainer::drawCurves() const {
 }
 
 std::optional<double> Trainer::run() {
-  if (position_.epoch >= options_.epochs) return evaluate(network_, queue_, test_).accuracy();
+  if (position_.epoch >= options_.epochs || hasLostPatience())
+    return evaluate(network_, queue_, test_).accuracy();
   const std::uint64_t lastStep = std::min(options_.lastStep.value_or(totalSteps_), totalSteps_);
   train::BatchOptions batches;
   batches.batchSize = options_.batchSize;
@@ -449,13 +505,15 @@ std::optional<double> Trainer::run() {
     finishStep(slot);
     encodeStep(batch, slot);
     stops = options_.isStopWanted && options_.isStopWanted();
-    if (batch.isLastOfEpoch)
+    if (batch.isLastOfEpoch) {
       finishEpoch(batch.epoch + 1);
-    else if (stops || isCheckpointDue() || position_.step == lastStep)
+      stops = stops || hasLostPatience();
+    } else if (stops || isCheckpointDue() || position_.step == lastStep) {
       saveIfSound();
+    }
   }
   writer_.finish();
-  if (position_.epoch < options_.epochs) {
+  if (position_.epoch < options_.epochs && !hasLostPatience()) {
     drawCurves();
     return std::nullopt;
   }

@@ -162,7 +162,8 @@ detail::FitSettings Trainer::State::fitSettings() const {
                std::uint64_t step) { return schedule.rateAt(step); };
   };
   settings.augmentation = options.augmentation;
-  settings.onStep = options.onStep;
+  // Not a copy: copies of functions of Python need its lock.
+  if (options.onStep) settings.onStep = [this](const StepReport& report) { return options.onStep(report); };
   settings.classWeights = options.classWeights;
   settings.average = average.get();
   return settings;
