@@ -31,11 +31,12 @@ unmetal_family(convolution
         sub_pixel_convolution_test.cpp)
 unmetal_family(batch_normalization
   HEADERS batch_normalization_node.hpp matrix_batch_normalization.hpp matrix_neuron.hpp
-  SOURCES batch_normalization_gradient_call.cpp batch_normalization_node.cpp matrix_batch_normalization.cpp
-          matrix_columns.cpp matrix_neuron.cpp
-  CUDA batch_normalization_cuda.cu
+  SOURCES batch_normalization_gradient_call.cpp batch_normalization_node.cpp batch_normalization_ranks.cpp
+          matrix_batch_normalization.cpp matrix_columns.cpp matrix_neuron.cpp statistics_merge_cpu.cpp
+  CUDA batch_normalization_cuda.cu statistics_merge_cuda.cu
   CONFORM batch_normalization_reference_call.cpp matrix_columns_conform.cpp
-  TESTS batch_normalization_gradient_test.cpp batch_normalization_test.cpp matrix_batch_normalization_test.cpp
+  TESTS batch_normalization_gradient_test.cpp batch_normalization_ranks_test.cpp batch_normalization_test.cpp
+        matrix_batch_normalization_test.cpp
         matrix_neuron_test.cpp)
 unmetal_family(instance_normalization
   HEADERS group_normalization.hpp instance_normalization_node.hpp

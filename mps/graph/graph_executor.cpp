@@ -422,7 +422,7 @@ ImageBatch GraphExecutor::encode(NNGraph& graph, const std::shared_ptr<mtl::Comm
       encodeUpdates(run, s);
   }
   if (run.reduction) {
-    run.reduction->finish(commandBuffer);
+    finishSums(run);
     encodeUpdates(run, program_->steps.size());
   }
   run.combinedUpdates.record(*commandBuffer);

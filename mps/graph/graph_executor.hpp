@@ -107,6 +107,8 @@ class GraphExecutor : public std::enable_shared_from_this<GraphExecutor> {
   void encodeStepWithoutImages(Run& run, StepIndex index);
   /// Starts the sums of gradients that no step behind `last` adds to.
   void sumGradients(Run& run, StepIndex last);
+  /// Waits for the sums, and lets running statistics have those of all ranks.
+  void finishSums(Run& run);
   /// @}
 
   void waitForHostUpdates(const NNGraph& graph, const mtl::CommandBuffer& commandBuffer);

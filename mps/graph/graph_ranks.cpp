@@ -25,6 +25,7 @@ bool GraphExecutor::isOneOfSeveral(const NNGraph& graph) {
 void GraphExecutor::joinRanks(Run& run, std::size_t count) {
   if (!isOneOfSeveral(run.graph)) return;
   const BatchShare share = run.graph.batchShare(count);
+  run.totalCount = share.totalCount;
   setBatchShare(*program_, share);
   run.reduction =
       std::make_unique<GradientReduction>(run.graph.communicator(), share.imageCount, share.totalCount);
@@ -55,6 +56,8 @@ void GraphExecutor::encodeStepWithoutImages(Run& run, StepIndex index) {
     shared->encodeWithoutImages(run.commandBuffer, run.layout.images[step.sources[isGradient ? 1 : 0]],
                                 isGradient && !sourceStates.empty() ? sourceStates[0] : states);
   makeFusedNeuronState(run, step);
+  if (isGradient)
+    for (const StateBatch& read : sourceStates) StateBatchIncrementReadCount(read, -1);
   if (!step.update) return;
   step.update->clearGradients(*run.commandBuffer, sourceStates[0]);
   queueUpdate(run, index);
@@ -69,6 +72,17 @@ void GraphExecutor::sumGradients(Run& run, StepIndex last) {
     waiting.isSummed = true;
     step.update->joinGradients(run.commandBuffer, run.states[state]);
     run.reduction->add(run.commandBuffer, step.update->gradientsToSum(run.commandBuffer, run.states[state]));
+  }
+}
+
+void GraphExecutor::finishSums(Run& run) {
+  run.reduction->finish(run.commandBuffer);
+  if (run.graph.synchronizesBatchNormalization()) return;
+  for (const Run::WaitingUpdate& waiting : run.waitingUpdates) {
+    const ProgramStep& step = program_->steps[waiting.gradient];
+    const ImageDescriptor& source = run.layout.images[program_->steps[step.forward].sources[0]];
+    step.update->mergeStatistics(run.commandBuffer, run.states[step.sourceStates[0]],
+                                 run.graph.communicator(), run.totalCount * source.width() * source.height());
   }
 }
 

@@ -40,6 +40,7 @@ struct GraphExecutor::Run {
   bool isStack = false;                          ///< the images of a batch are parts of one stack
   std::vector<ImageBatch> owned = {};  ///< what can be handed out; stacks are whole, `images` has their parts
   HeldReads reads = {};                ///< of what the caller has or gets
+  std::size_t totalCount = 0;          ///< images of all ranks
   std::unique_ptr<GradientReduction> reduction = nullptr;  ///< of one of several ranks
 };
 

@@ -185,6 +185,14 @@ class BatchNormalizationUpdate final : public LayerUpdate {
       const StateBatch& gradientStates) override {
     return buffersOf(gradientStates);
   }
+  void mergeStatistics(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                       const StateBatch& gradientStates, const std::shared_ptr<Communicator>& communicator,
+                       std::uint64_t elementCount) override {
+    if (!forward_->computesStatistics()) return;
+    CNNBatchNormalizationStatistics::create(forward_->device())
+        ->gatherForUpdate(commandBuffer, communicator, elementCount,
+                          std::static_pointer_cast<CNNBatchNormalizationState>(gradientStates[0]));
+  }
   [[nodiscard]] std::vector<Communicator::Named> parameters() const override {
     const BatchNormalizationParameters& own = forward_->parameters();
     return {{"gamma", own.gamma}, {"beta", own.beta}, {"mean", own.mean}, {"variance", own.variance}};

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -45,6 +46,12 @@ class LayerUpdate {
   /// every rank. Records what comes before the sum.
   virtual std::vector<std::shared_ptr<mtl::Buffer>> gradientsToSum(
       const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const StateBatch& gradientStates) = 0;
+  /// On one of several ranks that have each taken the statistics of their own images: lets the update have those of all.
+  /// @param elementCount of the layer's source, per feature channel, of all ranks
+  virtual void mergeStatistics(const std::shared_ptr<mtl::CommandBuffer>& /*commandBuffer*/,
+                               const StateBatch& /*gradientStates*/,
+                               const std::shared_ptr<Communicator>& /*communicator*/,
+                               std::uint64_t /*elementCount*/) {}
   /// In place of an encode of a gradient kernel where this rank has no images.
   virtual void clearGradients(mtl::CommandBuffer& /*commandBuffer*/, const StateBatch& /*gradientStates*/) {}
   /// The parameters that the kernels use, for a check that all ranks have the same.

@@ -155,6 +155,7 @@ detail::BatchShare NNGraph::batchShare(std::size_t imageCount) const {
         describe(), "sourceImages",
         std::to_string(imageCount) + " images from number " + std::to_string(share.firstImage) + " on",
         "a part of the " + std::to_string(share.totalCount) + " of all ranks, as setBatchShare said");
+  if (synchronizesBatchNormalization_) share.statistics = communicator_;
   return share;
 }
 

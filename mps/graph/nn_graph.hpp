@@ -178,6 +178,13 @@ class NNGraph : public Kernel {
   /// images, in their order. On CPU devices a training step fails where the ranks' images are not as many.
   /// @param firstImage of this rank, in the whole batch @param totalCount images of all ranks
   void setBatchShare(std::size_t firstImage, std::size_t totalCount);
+  /// Whether a batch normalisation that computes statistics takes those of the whole batch, and its gradient the sums over
+  /// it: the training follows that of one device. Else those of each rank's images; running statistics are of the whole
+  /// batch in any case, so that all ranks have the same. The same on all ranks. false.
+  [[nodiscard]] bool synchronizesBatchNormalization() const { return synchronizesBatchNormalization_; }
+  void setSynchronizesBatchNormalization(bool synchronizes) {
+    synchronizesBatchNormalization_ = synchronizes;
+  }
   /// Records a check that all parameters of the layers that train hold the same bits on all ranks. Where not, the command
   /// buffer fails on every rank and names the first layer that differs.
   void encodeAgreement(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer) const;
@@ -268,6 +275,7 @@ class NNGraph : public Kernel {
   std::shared_ptr<Communicator> communicator_;
   std::size_t firstImage_ = 0;
   std::size_t totalCount_ = 0;  ///< 0: as many images on all ranks
+  bool synchronizesBatchNormalization_ = false;
   bool outputStateIsTemporary_ = false;
   bool stopsAtNonFiniteValues_ = false;
   float gradientNormLimit_ = 0;
