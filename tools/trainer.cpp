@@ -22,6 +22,7 @@
 #include "tools/training_choice.hpp"
 #include "train/fixed_point.hpp"
 #include "train/optimizers.hpp"
+#include "train/trainer.hpp"
 
 namespace unmetal {
 namespace {
