@@ -273,6 +273,31 @@ function(unmetal_tests name)
   endforeach()
 endfunction()
 
+# unmetal_mpi_tests(<name> SOURCES <source>...)
+# A program whose ranks each run all of its tests, under mpirun with 2, 3 and 4 of them on however many processors; but not
+# those of suites whose name ends with ThatFail. Nothing without MPI, and with sanitizers, to which MPI means nothing.
+function(unmetal_mpi_tests name)
+  cmake_parse_arguments(PARSE_ARGV 1 ARG "" "" "SOURCES")
+  if(NOT TARGET unmetal_mpi OR NOT UNMETAL_BUILD_TESTS OR UNMETAL_SANITIZE)
+    return()
+  endif()
+  list(TRANSFORM ARG_SOURCES PREPEND "${CMAKE_CURRENT_SOURCE_DIR}/")
+  add_executable(${name} ${ARG_SOURCES})
+  unmetal_configure_target(${name})
+  target_link_libraries(${name} PRIVATE unmetal_conform $<LINK_ONLY:hwy::hwy> GTest::gtest GTest::gtest_main)
+  add_dependencies(${name} unmetal_mpi)
+  foreach(ranks 2 3 4)
+    unmetal_mpi_run(${name} ${ranks} ${ranks} -*ThatFail.*)
+  endforeach()
+endfunction()
+function(unmetal_mpi_run name test ranks filter)
+  add_test(NAME ${name}.${test}
+    COMMAND ${MPIEXEC_EXECUTABLE} --oversubscribe --allow-run-as-root ${MPIEXEC_NUMPROC_FLAG} ${ranks}
+            $<TARGET_FILE:${name}> --gtest_filter=${filter})
+  set_tests_properties(${name}.${test} PROPERTIES TIMEOUT 120 LABELS distributed PROCESSORS 2
+    ENVIRONMENT "UNMETAL_MPI=$<TARGET_FILE:unmetal_mpi>;OMP_NUM_THREADS=1")
+endfunction()
+
 # unmetal_property_tests(<test program>...)
 # Their tests of random problems once more, with the kernels that oneDNN has for other instruction sets than the best one here.
 function(unmetal_property_tests)

@@ -110,7 +110,8 @@ class BatchNormalizationRanks
     : public ::testing::TestWithParam<std::tuple<std::size_t, ImageFeatureChannelFormat>> {};
 
 TEST_P(BatchNormalizationRanks, GiveTheResultsOfOneDevice) {
-  const auto [ranks, format] = GetParam();
+  const std::size_t ranks = std::get<0>(GetParam());
+  const ImageFeatureChannelFormat format = std::get<1>(GetParam());
   const Results one = passOver(mtl::newCPUDevice(1), nullptr, 0, imageCount, format);
   std::vector<Results> parts(ranks);
   test::runAll(test::ranks(ranks), [&](const auto& communicator) {

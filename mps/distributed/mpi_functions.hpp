@@ -8,7 +8,7 @@ namespace mps::detail {
 
 struct MpiFunctions {
   static constexpr int currentVersion = 1;
-  static constexpr const char* symbol = "unmetal_mpi_functions";
+  static constexpr const char* symbol = "unmetalMpiFunctions";
 
   /// Of this struct; first, and never moved.
   int version;

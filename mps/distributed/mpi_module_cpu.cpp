@@ -130,6 +130,6 @@ constexpr MpiFunctions functions{MpiFunctions::currentVersion,
 }  // namespace
 }  // namespace mps::detail
 
-extern "C" __attribute__((visibility("default"))) const mps::detail::MpiFunctions* unmetal_mpi_functions() {
+extern "C" __attribute__((visibility("default"))) const mps::detail::MpiFunctions* unmetalMpiFunctions() {
   return &mps::detail::functions;
 }

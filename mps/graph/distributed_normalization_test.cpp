@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "mps/arithmetic/arithmetic_node.hpp"
 #include "mps/batch_normalization/batch_normalization_node.hpp"
 #include "mps/graph/test_ranks_network.hpp"
 #include "mps/trainable/trainable_batch_normalization.hpp"
@@ -84,7 +85,7 @@ std::vector<Weights> trainedTogether(std::size_t ranks, Statistics statistics, u
 TEST(DistributedNormalization, WithStatisticsOfAllRanksFollowsOneDevice) {
   constexpr unsigned steps = 20;
   const Weights alone = trainedAlone(steps);
-  for (const std::size_t ranks : {2, 3, 4}) {
+  for (const std::size_t ranks : std::vector<std::size_t>{2, 3, 4}) {
     const auto together = trainedTogether(ranks, Statistics::OfAllRanks, steps);
     for (const Weights& weights : together) EXPECT_EQ(weights, together[0]);
     test::expectClose(together[0], alone);

@@ -109,7 +109,7 @@ std::vector<Weights> trainedTogether(const MakeTraining& make, std::size_t ranks
 void expectFollowsOne(const MakeTraining& make) {
   const Weights alone = trainedAlone(make);
   ASSERT_NE(alone, trainedAlone(make, 0));
-  for (const std::size_t ranks : {2, 3, 4}) {
+  for (const std::size_t ranks : std::vector<std::size_t>{2, 3, 4}) {
     const std::vector<Weights> together = trainedTogether(make, ranks);
     for (const Weights& weights : together) EXPECT_EQ(weights, together[0]);
     test::expectClose(together[0], alone);
