@@ -15,6 +15,7 @@ void addBenchCommand(CLI::App& program);
 /// Hidden: what bench runs in processes of their own.
 void addTrainingStepCommand(CLI::App& program);
 void addTuneCommand(CLI::App& program);
+void addFindLearningRateCommand(CLI::App& program);
 void addTrainCommand(CLI::App& program);
 void addEvalCommand(CLI::App& program);
 void addPredictCommand(CLI::App& program);

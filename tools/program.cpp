@@ -34,6 +34,7 @@ void addCommands(CLI::App& program) {
   addCheckGradientsCommand(program);
   addBenchCommand(program);
   addTuneCommand(program);
+  addFindLearningRateCommand(program);
   addTrainingStepCommand(program);
   addCompletionCommand(program);
   addManCommand(program);

@@ -1,5 +1,6 @@
 #include "train/network_text.hpp"
 
+#include <algorithm>
 #include <array>
 #include <concepts>
 #include <map>
@@ -156,6 +157,15 @@ struct Writer {
   }
 };
 
+/// For messages, in ASCII. Nested values are not shown: the JSON library would call itself for each level.
+std::string shown(const Json& value) {
+  constexpr std::size_t longest = 40;
+  if (value.is_object()) return "an object";
+  if (std::ranges::any_of(value, [&](const Json& item) { return value.is_array() && item.is_structured(); }))
+    return "a list of lists or objects";
+  return value.dump(-1, ' ', true).substr(0, longest);
+}
+
 /// Reads the fields of an object that may hold anything. What is not there keeps its default.
 class Reader {
  public:
@@ -165,8 +175,7 @@ class Reader {
 
   [[nodiscard]] mps::Error wrong(const std::string& name, const std::string& expected) const {
     const auto found = json_.find(name);
-    return mps::Error(place_ + ": \"" + name + "\" is " +
-                      (found == json_.end() ? "missing" : found->dump(-1, ' ', true).substr(0, 40)) +
+    return mps::Error(place_ + ": \"" + name + "\" is " + (found == json_.end() ? "missing" : shown(*found)) +
                       ", expected " + expected);
   }
   /// Null where it is not there.
@@ -213,7 +222,7 @@ class Reader {
       if (known_.contains(name)) continue;
       std::string names;
       for (const std::string& known : known_) names += (names.empty() ? "" : ", ") + known;
-      throw mps::Error(place_ + ": \"" + name.substr(0, 40) + "\" is no field of it; there are " + names);
+      throw mps::Error(place_ + ": " + shown(name) + " is no field of it; there are " + names);
     }
   }
 
@@ -346,7 +355,7 @@ class LayerReader {
     ++number_;
     std::string place = "layer " + std::to_string(number_);
     if (json.is_object() && json.contains("label") && json["label"].is_string())
-      place += " \"" + json["label"].get<std::string>().substr(0, 40) + "\"";
+      place += " " + shown(json["label"]);
     const Reader fields(json, place);
     std::string label;
     if (fields.find("label") != nullptr) {

@@ -103,6 +103,11 @@ TEST(NetworkText, MistakesAreNamed) {
   EXPECT_EQ(troubleOf(R"({"label": "a", "kind": "relu"}, {"label": "a", "kind": "relu"})"),
             "layer 2 \"a\": relu \"a\": label is that of another layer, expected one of its own");
   EXPECT_EQ(troubleOf("}"), "the network is not JSON");
+  const std::string deep = std::string(1'000'000, '[') + std::string(1'000'000, ']');
+  EXPECT_THAT(troubleOf(R"({"kind": )" + deep + "}"),
+              StartsWith("layer 1: \"kind\" is a list of lists or objects, expected"));
+  EXPECT_EQ(troubleOf(R"({"kind": "relu", "a\nb": {}})"),
+            "layer 1: \"a\\nb\" is no field of it; there are inputs, kind, label");
   EXPECT_EQ(troubleOf(R"({"kind": "relu"}], "optimizer": "adam", "more": [)"),
             "the network: \"optimizer\" is no field of it; there are layers, pictures, version");
   EXPECT_EQ(troubleOf(R"({"kind": "relu"}, {"kind": "tanh", "inputs": ["input"]})"),

@@ -191,12 +191,15 @@ def test_early_stopping_class_weights_and_averages():
     pictures, labels = bars(64)
     data = train.Dataset(pictures, labels)
     assert train.balanced_class_weights(data) == [1, 1]
-    trainer = train.Trainer(small_network(), epochs=60, batch_size=16, optimizer="sgd", learning_rate=0.3, patience=2,
-                            best_by=train.BestBy.Loss, keep_best=True, class_weights=[1, 2], warmup=0.5)
+    trainer = train.Trainer(small_network(), epochs=60, batch_size=16, learning_rate=0.01, patience=2, keep_best=True,
+                            class_weights=[1, 2], warmup=0.5)
     reports = trainer.fit(data, data)
+    right = [report.validation.correct for report in reports]
+    assert len(reports) < 60 and right.index(max(right)) == len(right) - 3
+    assert trainer.evaluate(data).loss == reports[-3].validation.loss
+    reports = train.Trainer(small_network(), batch_size=16, best_by=train.BestBy.Loss).fit(data, data)
     losses = [report.validation.loss for report in reports]
-    assert len(reports) < 60 and losses.index(min(losses)) == len(losses) - 3
-    assert np.isclose(trainer.evaluate(data).loss, min(losses))
+    assert [report.is_best for report in reports] == [loss == min(losses[:i + 1]) for i, loss in enumerate(losses)]
     averaged = train.Trainer(small_network(), epochs=2, batch_size=16, average_decay=0.9).fit(data, data)
     plain = train.Trainer(small_network(), epochs=2, batch_size=16).fit(data, data)
     assert averaged[-1].loss == plain[-1].loss and averaged[-1].validation.loss != plain[-1].validation.loss

@@ -96,6 +96,19 @@ class TrainingOptions(ProgramTest):
                            (",".join(["1"] * 9 + ["-1"]), "weight of class 9")):
             self.expect_error(self.train_arguments("new", "--class-weights", how), how, words)
 
+    def test_finds_a_learning_rate(self):
+        arguments = ["find-lr", "--data", self.data, "--net", self.write_network(NETWORK), "--batch", 16, "--steps", 60]
+        done = run(*arguments, "--lowest", 1e-5, "--highest", 10)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        lines = done.stdout.splitlines()
+        rates = [float(line.split()[0]) for line in lines[1:-1]]
+        self.assertEqual(rates, sorted(rates))
+        self.assertAlmostEqual(rates[0], 1e-5)
+        self.assertRegex(lines[-1], r"^suggestion: --lr \S+$")
+        rate = float(lines[-1].split()[-1])
+        self.assertTrue(1e-5 < rate <= 1)
+        self.expect_error([*arguments, "--lowest", 1, "--highest", 0.5], "a positive rate and a larger one")
+
     def test_scores_of_each_class(self):
         self.train("run", epochs=1)
         checkpoint = self.folder / "run" / "checkpoint.safetensors"
