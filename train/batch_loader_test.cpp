@@ -396,8 +396,8 @@ TEST(FillTest, CropsOfPicturesOfTheirSizeAreOfStretchedOnes) {
   const Picture larger =
       fitPicture({8, 8, 1, std::vector<std::uint8_t>(pixels.begin(), pixels.begin() + 64)}, 9, 9, 1);
   std::set<std::vector<int>> expected;
-  for (std::size_t top : {0, 1})
-    for (std::size_t left : {0, 1}) {
+  for (const std::size_t top : {std::size_t{0}, std::size_t{1}})
+    for (const std::size_t left : {std::size_t{0}, std::size_t{1}}) {
       std::vector<int> part;
       for (std::size_t i = 0; i < 64; ++i) part.push_back(larger.pixels[(top + i / 8) * 9 + left + i % 8]);
       expected.insert(part);
