@@ -343,10 +343,13 @@ TEST(ReplayKeys, D23OfATrainingStepSayAllThatItDoes) {
     const auto second = adam(4, 4, 3);
     const auto graph = SmallNetwork(first, second).trainingGraph(device);
     const auto queue = device->newCommandQueue();
+    // Of a buffer that is dropped the queue runs some commands instead (mtl::Submission): beside those that run here.
+    std::vector<std::shared_ptr<mtl::CommandBuffer>> kept;
     for (unsigned step = 1; step <= 12; ++step) {
       if (step == 6) first->optimizer()->setLearningRate(0.05F);
       second->setFrozen(step == 9);
       const auto commandBuffer = queue->commandBuffer();
+      kept.push_back(commandBuffer);
       graph->encodeBatch(commandBuffer, {test::pictures(device, step)}, {test::labels(device, step)});
       commandBuffer->submission()->runCommands(stream);
     }
