@@ -6,6 +6,7 @@
 #include "mps/core/command_buffer.hpp"
 #include "mps/core/error.hpp"
 #include "mps/distributed/test_collectives.hpp"
+#include "mps/weights/test_folder.hpp"
 
 /// Ranks that are threads, and what every communicator refuses.
 namespace mps::communicator_test {
@@ -101,15 +102,6 @@ TEST(Communicator, OfAnEnvironmentWithoutLauncherIsOfOne) {
   EXPECT_EQ(communicator->engineName(), "none");
 }
 
-std::string errorOf(const std::function<void()>& function) {
-  try {
-    function();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
-}
-
 TEST(Communicator, RefusesWhatItCannotDo) {
   const auto device = mtl::newCPUDevice(1);
   const auto communicator = Communicator::create(device);
@@ -141,7 +133,8 @@ TEST(Communicator, RefusesWhatItCannotDo) {
        "engine is NCCL, expected MPI for a CPU device"},
   };
   for (const auto& [function, expected] : cases)
-    EXPECT_NE(errorOf(function).find(expected), std::string::npos) << errorOf(function) << " / " << expected;
+    EXPECT_NE(detail::errorOf<Error>(function).find(expected), std::string::npos)
+        << detail::errorOf<Error>(function) << " / " << expected;
 }
 
 TEST(Communicator, RefusesAPredicate) {
@@ -150,7 +143,9 @@ TEST(Communicator, RefusesAPredicate) {
   const auto commandBuffer = CommandBuffer::create(device->newCommandQueue());
   commandBuffer->setPredicate(Predicate::create(device));
   const auto buffer = device->newBuffer(16);
-  EXPECT_NE(errorOf([&] { communicators[0]->allReduce(commandBuffer, buffer); }).find("one with a predicate"),
+  EXPECT_NE(detail::errorOf<Error>([&] {
+              communicators[0]->allReduce(commandBuffer, buffer);
+            }).find("one with a predicate"),
             std::string::npos);
 }
 

@@ -15,6 +15,7 @@
 #include "mps/instance_normalization/instance_normalization_node.hpp"
 #include "mps/loss/loss_node.hpp"
 #include "mps/trainable/trainable_image_normalization.hpp"
+#include "mps/weights/test_folder.hpp"
 
 /// A graph whose batch is shared by ranks trains as one on one device does.
 namespace mps::distributed_training_test {
@@ -338,40 +339,34 @@ TEST(DistributedTraining, AWrongShareOfTheBatchIsASentence) {
   EXPECT_NE(errors[1].find("the ranks have 5 images together, expected 6"), std::string::npos) << errors[1];
 }
 
-std::string errorOf(const std::function<void()>& function) {
-  try {
-    function();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
-}
-
 TEST(DistributedTraining, RefusesWhatIsNoPartOfABatch) {
   const auto communicators = test::ranks(2);
   const auto device = communicators[0]->device();
   const Training training = withMomentum(device);
-  EXPECT_NE(
-      errorOf([&] { training.graph->setCommunicator(communicators[1]); }).find("communicator is of cpu"),
-      std::string::npos);
+  EXPECT_NE(detail::errorOf<Error>([&] {
+              training.graph->setCommunicator(communicators[1]);
+            }).find("communicator is of cpu"),
+            std::string::npos);
   training.graph->setCommunicator(communicators[0]);
-  EXPECT_NE(
-      errorOf([&] { training.graph->setBatchShare(3, 2); }).find("3 and 2, expected a place in a batch"),
-      std::string::npos);
+  EXPECT_NE(detail::errorOf<Error>([&] {
+              training.graph->setBatchShare(3, 2);
+            }).find("3 and 2, expected a place in a batch"),
+            std::string::npos);
   training.graph->setBatchShare(1, 2);
   const auto commandBuffer = device->newCommandQueue()->commandBuffer();
   const auto encode = [&](std::size_t count) {
     training.graph->encodeBatch(commandBuffer, {test::pictures(device, 0).slice(0, count)},
                                 {test::labels(device, 0).slice(0, count)});
   };
-  EXPECT_NE(errorOf([&] { encode(2); }).find("2 images from number 1 on, expected a part of the 2"),
-            std::string::npos);
-  EXPECT_NE(errorOf([&] {
+  EXPECT_NE(
+      detail::errorOf<Error>([&] { encode(2); }).find("2 images from number 1 on, expected a part of the 2"),
+      std::string::npos);
+  EXPECT_NE(detail::errorOf<Error>([&] {
               training.graph->encodeBatch(commandBuffer, {ImageBatch()}, {StateBatch()});
             }).find("at least one image"),
             std::string::npos);
   training.graph->setCommunicator(nullptr);
-  EXPECT_NE(errorOf([&] { encode(0); }).find("an empty batch"), std::string::npos);
+  EXPECT_NE(detail::errorOf<Error>([&] { encode(0); }).find("an empty batch"), std::string::npos);
 }
 
 }  // namespace
