@@ -5,6 +5,7 @@
 #include "train/dataset.hpp"
 #include "train/layers.hpp"
 #include "train/network.hpp"
+#include "train/normalization.hpp"
 #include "train/pictures/picture.hpp"
 #include "train/pictures/picture_folder.hpp"
 #include "train/pictures/synthetic.hpp"

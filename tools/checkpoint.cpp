@@ -26,6 +26,9 @@ constexpr const char* validationName = "validation";
 constexpr const char* countersName = "random.counters";
 
 constexpr const char* classPrefix = "class.";
+constexpr const char* normalizationName = "normalize";
+constexpr const char* meanKey = "picture.mean";
+constexpr const char* deviationKey = "picture.deviation";
 
 template <class Number>
 Number numberOf(const mps::SafetensorsHeader& file, const std::string& key) {
@@ -40,6 +43,29 @@ std::string textOf(float value) {
   char text[32];
   const auto result = std::to_chars(std::begin(text), std::end(text), value);
   return {text, result.ptr};
+}
+
+std::string textOf(std::span<const float> values) {
+  std::string text;
+  for (const float value : values) text += (text.empty() ? "" : " ") + textOf(value);
+  return text;
+}
+
+/// Numbers with a space between each two.
+std::vector<float> numbersOf(const mps::SafetensorsHeader& file, const std::string& key) {
+  const std::string& text = file.metadata(key);
+  std::vector<float> numbers;
+  const char* begin = text.data();
+  const char* const end = begin + text.size();
+  while (begin < end) {
+    float value = 0;
+    const auto [stopped, error] = std::from_chars(begin, end, value);
+    const bool isEnd = stopped == end;
+    if (error != std::errc{} || (!isEnd && *stopped != ' ')) throw file.error(key + " is no list of numbers");
+    numbers.push_back(value);
+    begin = isEnd ? end : stopped + 1;
+  }
+  return numbers;
 }
 
 /// Whether a tensor is a mean of squares, which is not negative.
@@ -99,6 +125,10 @@ Checkpoint Checkpoint::take(const Network& network, mtl::CommandQueue& queue,
   checkpoint.metadata_["picture.width"] = std::to_string(options.width);
   checkpoint.metadata_["picture.height"] = std::to_string(options.height);
   checkpoint.metadata_["picture.channels"] = std::to_string(options.channels);
+  if (options.normalization) {
+    checkpoint.metadata_[meanKey] = textOf(options.normalization->mean);
+    checkpoint.metadata_[deviationKey] = textOf(options.normalization->deviation);
+  }
   checkpoint.metadata_["classes"] = std::to_string(options.classNames.size());
   for (std::size_t i = 0; i < options.classNames.size(); ++i)
     checkpoint.metadata_[classPrefix + std::to_string(i)] = options.classNames[i];
@@ -192,6 +222,14 @@ NetworkOptions CheckpointFile::networkOptions() const {
   if (settings_.contains("batch"))
     options.batchSize = numberOf<std::uint64_t>(file_, std::string(settingPrefix) + "batch");
   options.expectTensor = tensorCheck();
+  if (file_.metadata().contains(meanKey)) {
+    options.normalization = {numbersOf(file_, meanKey), numbersOf(file_, deviationKey)};
+    try {
+      checkNormalization(*options.normalization, {options.height, options.width, options.channels});
+    } catch (const mps::Error& error) {
+      throw file_.error(error.what());
+    }
+  }
   return options;
 }
 
@@ -239,11 +277,18 @@ void CheckpointFile::restoreWeights(Network& network) const {
   for (const auto& layer : network.layers) layer->read(file, false);
 }
 
+/// With what versions did that had no such setting.
+std::string CheckpointFile::settingOrFormer(const std::string& name) const {
+  if (name == augmentationName) return nameOf(augmentation());
+  if (name == normalizationName && !hasSetting(name)) return "none";
+  return setting(name);
+}
+
 void CheckpointFile::checkSettings(const TrainingSettings& settings) const {
   for (const auto& [name, value] : settings) {
     if (name == plansName || name == arithmeticName || name == picturesName) continue;
     if (name == warmupName && !hasSetting(name)) continue;  // a version without warm-ups
-    const std::string ours = name == augmentationName ? nameOf(augmentation()) : setting(name);
+    const std::string ours = settingOrFormer(name);
     const bool mayDiffer = name == "epochs" || name == "lr";
     if (ours != value && !mayDiffer)
       throw file_.error("it was made with --" + name + " " + ours + ", not " + value);

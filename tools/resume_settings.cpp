@@ -12,7 +12,7 @@ void takeSettings(CLI::App& command, const CheckpointFile& file) {
     option->run_callback();
   };
   for (const char* name : {"data", "net", "epochs", "batch", "optimizer", "lr", "lr-schedule", "warmup",
-                           "weight-decay", "seed", "format", "picture-size", "validation"})
+                           "weight-decay", "seed", "format", "normalize", "picture-size", "validation"})
     if (file.hasSetting(name)) give(name, file.setting(name));
   constexpr const char* precision = "allow-reduced-precision";
   if (file.hasSetting(precision) && file.setting(precision) == "yes") give(precision, "true");

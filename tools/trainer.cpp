@@ -42,14 +42,30 @@ std::string textOf(double value) {
   return {text, result.ptr};
 }
 
+/// @param checkpoint the one to go on from, which has computed it @throws mps::Error for pictures of other channels
+std::optional<train::Normalization> normalizationOf(const TrainingOptions& options,
+                                                    const train::Dataset& data,
+                                                    const std::optional<CheckpointFile>& checkpoint) {
+  if (options.normalization == "none") return std::nullopt;
+  if (options.normalization == "computed") {
+    auto computed = checkpoint ? checkpoint->networkOptions().normalization : std::nullopt;
+    return computed ? computed : train::Normalization::of(data);
+  }
+  auto imagenet = train::Normalization::imagenet();
+  checkNormalization(imagenet, data.shape());
+  return imagenet;
+}
+
 Network networkFor(const std::shared_ptr<mtl::Device>& device, const TrainingOptions& options,
-                   const train::Dataset& data, const train::Shape& pictures, double learningRate) {
+                   const train::Dataset& data, const train::Shape& pictures, double learningRate,
+                   const std::optional<CheckpointFile>& checkpoint) {
   NetworkOptions network;
   network.name = options.network;
   network.width = pictures.width;
   network.height = pictures.height;
   network.channels = pictures.channels;
   network.classNames = data.classNames();
+  network.normalization = normalizationOf(options, data, checkpoint);
   network.batchSize = options.batchSize;
   network.seed = options.seed;
   network.format = options.format == "float16" ? mps::ImageFeatureChannelFormat::Float16
@@ -148,7 +164,7 @@ Trainer::Trainer(const std::shared_ptr<mtl::Device>& device, const TrainingOptio
       isNetworkChosen_(options_.network.empty()),
       learningRate_(options_.learningRate.value_or(train::defaultLearningRate(options_.optimizer))),
       network_(networkFor(device, options_ = completed(options_, *training_.pictures), *training_.pictures,
-                          pictures_, learningRate_)),
+                          pictures_, learningRate_, resumed_)),
       display_(options_.quiet ? ProgressDisplay::silent() : ProgressDisplay::onStandardOutput()) {
   if (options_.batchSize == 0 || options_.batchSize > training_.pictures->size())
     throw mps::Error("--batch " + std::to_string(options_.batchSize) + ": give a number from 1 to the " +
@@ -159,11 +175,13 @@ Trainer::Trainer(const std::shared_ptr<mtl::Device>& device, const TrainingOptio
   schedule_.emplace(train::Schedule(options_.schedule).withWarmup(options_.warmup), learningRate_,
                     stepsPerEpoch_, options_.epochs);
   if (resumed_) restore(*resumed_);
-  const mps::ImageDescriptor picture(train::detail::formatOf(*training_.pictures, *device_), pictures_.width,
-                                     pictures_.height, pictures_.channels);
+  const mps::ImageDescriptor picture(
+      train::detail::formatOf(*training_.pictures, *device_, network_.options.normalization), pictures_.width,
+      pictures_.height, pictures_.channels);
   for (InFlight& slot : slots_) {
     slot.images = mps::ImageBatch::create(device_, picture, options_.batchSize);
-    slot.labels = mps::CNNLossLabels::createClassBatch(device_, options_.batchSize);
+    slot.labels = train::detail::LossLabels(device_, options_.batchSize, training_.pictures->classCount(),
+                                            options_.pictures.augmentation);
   }
   // All that can be refused was looked at: from here on files change.
   if (resumed_)
@@ -193,6 +211,7 @@ void Trainer::printSummary() {
       (options_.warmup > 0 ? " behind a warm-up of " + textOf(options_.warmup) + " epochs)" : ")"));
   display_.print("device: " + device_->name());
   display_.print("augmentation: " + nameOf(options_.pictures.augmentation));
+  display_.print("normalization: " + options_.normalization);
 }
 
 void Trainer::restore(const CheckpointFile& file) {
@@ -290,6 +309,7 @@ TrainingSettings Trainer::settings() const {
                             {"format", options_.format},
                             {"allow-reduced-precision", options_.allowReducedPrecision ? "yes" : "no"},
                             {"augment", nameOf(options_.pictures.augmentation)},
+                            {"normalize", options_.normalization},
                             {"pictures", std::to_string(training_.pictures->size())},
                             {"plans", plansOf(*device_)},
                             {"arithmetic", arithmeticOf(*device_)}};
@@ -303,13 +323,13 @@ TrainingSettings Trainer::settings() const {
 void Trainer::encodeStep(const train::Batch& batch, InFlight& slot) {
   slot.images.writeBytes(std::span<const std::byte>(batch.images),
                          mps::DataLayout::HeightxWidthxFeatureChannels);
-  mps::CNNLossLabels::writeClassIndices(slot.labels, batch.labels);
+  slot.labels.write(batch);
   network_.setLearningRate(schedule_->rateAt(position_.step));
   slot.commandBuffer = queue_->commandBuffer();
   slot.epoch = batch.epoch + 1;
   slot.step = position_.step + 1;
-  network_.training->encodeBatch(slot.commandBuffer, {slot.images}, {slot.labels});
-  mps::StateBatchSynchronize(slot.labels, slot.commandBuffer);
+  network_.training->encodeBatch(slot.commandBuffer, {slot.images}, {slot.labels.states()});
+  mps::StateBatchSynchronize(slot.labels.states(), slot.commandBuffer);
   slot.commandBuffer->commit();
   position_.step += 1;
   position_.batch = batch.index + 1;
@@ -325,7 +345,7 @@ void Trainer::finishStep(InFlight& slot) {
   slot.commandBuffer->throwIfFailed();
   slot.commandBuffer = nullptr;
   std::vector<float> losses(options_.batchSize);
-  mps::CNNLossLabels::lossImages(slot.labels)
+  mps::CNNLossLabels::lossImages(slot.labels.states())
       .readBytes(std::span(losses), mps::DataLayout::HeightxWidthxFeatureChannels);
   double loss = 0;
   for (const float value : losses) loss += value;
@@ -376,9 +396,12 @@ void Trainer::saveIfSound() {
   std::vector<std::uint32_t> numbers(count);
   std::iota(numbers.begin(), numbers.end(), 0U);
   const train::Dataset& test = *test_.pictures;
-  const auto format = train::detail::formatOf(test, *device_);
+  const auto format = train::detail::formatOf(test, *device_, network_.options.normalization);
   train::Batch batch;
-  fillBatch(train::detail::sourceFrom(test, {format, pictures_}), numbers, batch);
+  fillBatch(
+      train::detail::sourceFrom(
+          test, {.format = format, .pictures = pictures_, .normalization = network_.options.normalization}),
+      numbers, batch);
   const auto images = mps::ImageBatch::create(
       device_, {format, pictures_.width, pictures_.height, pictures_.channels}, count);
   images.writeBytes(std::span<const std::byte>(batch.images), mps::DataLayout::HeightxWidthxFeatureChannels);
@@ -427,8 +450,9 @@ std::optional<double> Trainer::run() {
   const train::Dataset& training = *training_.pictures;
   train::BatchLoader loader(
       training.size(),
-      train::detail::sourceFrom(training, {train::detail::formatOf(training, *device_), pictures_,
-                                           options_.pictures.augmentation, options_.seed}),
+      train::detail::sourceFrom(
+          training, {train::detail::formatOf(training, *device_, network_.options.normalization), pictures_,
+                     options_.pictures.augmentation, options_.seed, network_.options.normalization}),
       batches);
   lastCheckpointTime_ = steadySeconds();
   lastCheckpointStep_ = position_.step;

@@ -20,6 +20,7 @@
 #include "train/batch_loader.hpp"
 #include "train/dataset_batches.hpp"
 #include "train/learning_rate_schedule.hpp"
+#include "train/loss_labels.hpp"
 
 namespace mtl {
 class CommandBuffer;
@@ -55,6 +56,7 @@ struct TrainingOptions {
   std::optional<std::uint64_t> lastStep;  ///< stop here, before the last epoch ends
   /// Of every data set; unset: none, or what a checkpoint says that is resumed from. Decides on pictures.augmentation.
   std::optional<train::Augmentation> augmentation;
+  std::string normalization = "none";  ///< of pictures: none, imagenet, or computed of those for training
   /// Asked after each step: whether to write a checkpoint and stop here. Empty: no.
   std::function<bool()> isStopWanted;
 };
@@ -91,7 +93,7 @@ class Trainer {
   /// A step that was committed and not looked at yet.
   struct InFlight {
     mps::ImageBatch images;
-    mps::StateBatch labels;
+    train::detail::LossLabels labels;
     std::shared_ptr<mtl::CommandBuffer> commandBuffer;
     std::uint64_t epoch = 0;
     std::uint64_t step = 0;

@@ -6,6 +6,7 @@
 #include <functional>
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -17,6 +18,7 @@
 #include "mps/trainable/optimizer_slots.hpp"
 #include "mps/trainable/trainable_layer.hpp"
 #include "train/layers.hpp"
+#include "train/normalization.hpp"
 
 namespace unmetal::train {
 
@@ -219,9 +221,18 @@ class Network {
   /// trusted. @param options all but the layers: the seed of dropout, the device, the format
   /// @throws mps::Error, naming the file, for what is not such a file
   static Network load(const std::filesystem::path& path, const NetworkOptions& options = {});
-  /// Takes the weights of a file with the same labels and shapes: of save(), a checkpoint of the program, or one of your own.
+  /// Takes the weights of a file with the same labels and shapes: of save(), a checkpoint of the program, or one of your own. Of
+  /// save() the normalisation as well.
   /// @throws mps::Error, naming file and tensor, when one is missing or has another shape; nothing has changed then
   void loadWeights(const std::filesystem::path& path);
+  /// @}
+
+  /// @name Normalisation of pictures
+  /// Applied to all pictures that the network learns from and predicts, and stored in its files; whoever encodes its graphs does it
+  /// themselves. None at first. @throws mps::Error unless there is a number for each channel, finite, of deviations above 0
+  /// @{
+  void setNormalization(const std::optional<Normalization>& normalization);
+  [[nodiscard]] const std::optional<Normalization>& normalization() const;
   /// @}
 
   /// @name The node API

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <concepts>
@@ -242,6 +243,23 @@ LayerKind kindNamed(const std::string& name, const Reader& reader) {
   }
 }
 
+std::vector<float> numbersOf(const Reader& reader, const std::string& name) {
+  const Json& list = reader.field(name, "a list of numbers");
+  const auto isNumber = [](const Json& number) { return number.is_number(); };
+  if (!list.is_array() || !std::ranges::all_of(list, isNumber)) throw reader.wrong(name, "a list of numbers");
+  return list.get<std::vector<float>>();
+}
+
+/// Of a file without one there is none.
+std::optional<Normalization> normalizationOf(const Json& json, const Shape& pictures) {
+  const auto found = json.find("normalization");
+  if (found == json.end()) return std::nullopt;
+  const Reader reader(*found, "network: \"normalization\"");
+  Normalization normalization{numbersOf(reader, "mean"), numbersOf(reader, "deviation")};
+  checkNormalization(normalization, pictures);
+  return normalization;
+}
+
 Network fromJson(const Json& json, const NetworkOptions& options) {
   const Reader reader(json, "network");
   std::size_t version = 0;
@@ -273,6 +291,7 @@ Network fromJson(const Json& json, const NetworkOptions& options) {
     }
     features.emplace(label, network.add(kind, inputs, label));
   }
+  network.setNormalization(normalizationOf(json, shape));
   return network;
 }
 
@@ -310,6 +329,8 @@ void Network::save(const std::filesystem::path& path) const {
   Json json;
   try {
     json = toJson(layers());
+    if (const auto& numbers = normalization())
+      json["normalization"] = {{"mean", numbers->mean}, {"deviation", numbers->deviation}};
     mps::writeSafetensors(path, std::move(tensors), {{networkKey, json.dump()}});
   } catch (const Json::exception&) {
     throw mps::Error("Network: a label is not UTF-8, which a file needs");
@@ -341,7 +362,19 @@ Network Network::load(const std::filesystem::path& path, const NetworkOptions& o
 
 void Network::loadWeights(const std::filesystem::path& path) {
   static_cast<void>(trainableLayers());
-  readAll(*this, mps::SafetensorsHeader::read(path));
+  const auto header = mps::SafetensorsHeader::read(path);
+  std::optional<Normalization> found;
+  const bool saysIt = header.metadata().contains(networkKey);
+  if (saysIt) {
+    const Json json = parsed(header);
+    try {
+      found = json.is_object() ? normalizationOf(json, inputShape()) : std::nullopt;
+    } catch (const mps::Error& error) {
+      throw header.error(error.what());
+    }
+  }
+  readAll(*this, header);
+  if (saysIt) setNormalization(found);
 }
 
 }  // namespace unmetal::train

@@ -13,6 +13,7 @@
 #include "mtl/device.hpp"
 #include "train/dataset_batches.hpp"
 #include "train/learning_rate_schedule.hpp"
+#include "train/loss_labels.hpp"
 #include "train/optimizers.hpp"
 #include "train/weight_values.hpp"
 
@@ -26,7 +27,7 @@ double secondsNow() {
 /// A step that was committed and not looked at yet.
 struct InFlight {
   mps::ImageBatch images;
-  mps::StateBatch labels;
+  detail::LossLabels labels;
   std::shared_ptr<mtl::CommandBuffer> commandBuffer;
   StepReport report;
 };
@@ -40,18 +41,18 @@ class Fit {
         graph_(graph),
         options_(options),
         queue_(network.device()->newCommandQueue()),
-        format_(detail::formatOf(training, *network.device())),
-        loader_(
-            training.size(),
-            detail::sourceFrom(training, {format_, network.inputShape(), options.augmentation, options.seed}),
-            batchOptions(options, firstEpoch)),
+        format_(detail::formatOf(training, *network.device(), network.normalization())),
+        loader_(training.size(),
+                detail::sourceFrom(training, {format_, network.inputShape(), options.augmentation,
+                                              options.seed, network.normalization()}),
+                batchOptions(options, firstEpoch)),
         schedule_(options.schedule, learningRate, loader_.batchesPerEpoch(), options.epochs) {
     const Shape& shape = network.inputShape();
     for (InFlight& slot : slots_) {
       slot.images = mps::ImageBatch::create(
           network.device(), {format_, shape.width, shape.height, shape.channels}, options.batchSize);
-      slot.labels = mps::CNNLossLabels::createClassBatch(network.device(), options.batchSize,
-                                                         network.outputShape().channels);
+      slot.labels = detail::LossLabels(network.device(), options.batchSize, network.outputShape().channels,
+                                       options.augmentation);
     }
   }
 
@@ -85,13 +86,13 @@ class Fit {
   void encodeStep(const Batch& batch, InFlight& slot) {
     slot.images.writeBytes(std::span<const std::byte>(batch.images),
                            mps::DataLayout::HeightxWidthxFeatureChannels);
-    mps::CNNLossLabels::writeClassIndices(slot.labels, batch.labels);
+    slot.labels.write(batch);
     const double rate = schedule_.rateAt(step_);
     network_.setLearningRate(rate);
     slot.report = {batch.epoch + 1, batch.index + 1, loader_.batchesPerEpoch(), 0, rate};
     slot.commandBuffer = queue_->commandBuffer();
-    graph_.encodeBatch(slot.commandBuffer, {slot.images}, {slot.labels});
-    mps::StateBatchSynchronize(slot.labels, slot.commandBuffer);
+    graph_.encodeBatch(slot.commandBuffer, {slot.images}, {slot.labels.states()});
+    mps::StateBatchSynchronize(slot.labels.states(), slot.commandBuffer);
     slot.commandBuffer->commit();
     ++step_;
   }
@@ -101,7 +102,7 @@ class Fit {
     const auto commandBuffer = std::exchange(slot.commandBuffer, nullptr);
     commandBuffer->throwIfFailed();
     std::vector<float> losses(options_.batchSize);
-    mps::CNNLossLabels::lossImages(slot.labels)
+    mps::CNNLossLabels::lossImages(slot.labels.states())
         .readBytes(std::span(losses), mps::DataLayout::HeightxWidthxFeatureChannels);
     for (const float loss : losses) slot.report.loss += static_cast<double>(loss);
     lossSum_ += slot.report.loss;

@@ -246,7 +246,7 @@ class Resume(ProgramTest):
                         (self.folder / "whole" / "checkpoint.safetensors").read_bytes())
 
     def test_a_resume_keeps_the_augmentation(self):
-        for augmentation in ("none", "crop", "flip", "crop+flip", "resized-crop:0.5+shift:0.1+rotate:10+contrast:0.2"):
+        for augmentation in ("none", "crop", "flip", "crop+flip", "resized-crop:0.5+shift:0.1+rotate:10+contrast:0.2+mixup:0.2+smooth:0.1"):
             with self.subTest(augmentation=augmentation):
                 whole, parts = f"whole {augmentation}", f"parts {augmentation}"
                 options = ["--augment", augmentation]
