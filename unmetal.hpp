@@ -59,6 +59,8 @@
 #include "mps/core/texture_view.hpp"
 #include "mps/core/types.hpp"
 #include "mps/core/vector.hpp"
+#include "mps/distributed/batch_share.hpp"
+#include "mps/distributed/communicator.hpp"
 #include "mps/dropout/dropout.hpp"
 #include "mps/gather/gather.hpp"
 #include "mps/gram_matrix/gram_matrix.hpp"

@@ -3,7 +3,9 @@
 /// Networks, data sets and a trainer, in the namespace unmetal::train. It brings of unmetal.hpp what they are made of.
 #include "train/augmentation.hpp"
 #include "train/dataset.hpp"
+#include "train/evaluation.hpp"
 #include "train/layers.hpp"
+#include "train/learning_rate_finder.hpp"
 #include "train/network.hpp"
 #include "train/normalization.hpp"
 #include "train/pictures/picture.hpp"

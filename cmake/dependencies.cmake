@@ -9,6 +9,12 @@ find_package(ZLIB REQUIRED)
 find_package(PNG REQUIRED)
 find_package(JPEG REQUIRED)
 
+# The ranks of several processes: without it the module for them is not built, and nothing else changes.
+set(MPI_CXX_SKIP_MPICXX ON)
+if(NOT CMAKE_CROSSCOMPILING)
+  find_package(MPI QUIET COMPONENTS CXX)
+endif()
+
 if(UNMETAL_BUILD_TESTS)
   find_package(GTest REQUIRED)
   include(GoogleTest)

@@ -31,11 +31,12 @@ unmetal_family(convolution
         sub_pixel_convolution_test.cpp)
 unmetal_family(batch_normalization
   HEADERS batch_normalization_node.hpp matrix_batch_normalization.hpp matrix_neuron.hpp
-  SOURCES batch_normalization_gradient_call.cpp batch_normalization_node.cpp matrix_batch_normalization.cpp
-          matrix_columns.cpp matrix_neuron.cpp
-  CUDA batch_normalization_cuda.cu
+  SOURCES batch_normalization_gradient_call.cpp batch_normalization_node.cpp batch_normalization_ranks.cpp
+          matrix_batch_normalization.cpp matrix_columns.cpp matrix_neuron.cpp statistics_merge_cpu.cpp
+  CUDA batch_normalization_cuda.cu statistics_merge_cuda.cu
   CONFORM batch_normalization_reference_call.cpp matrix_columns_conform.cpp
-  TESTS batch_normalization_gradient_test.cpp batch_normalization_test.cpp matrix_batch_normalization_test.cpp
+  TESTS batch_normalization_gradient_test.cpp batch_normalization_ranks_test.cpp batch_normalization_test.cpp
+        matrix_batch_normalization_test.cpp
         matrix_neuron_test.cpp)
 unmetal_family(instance_normalization
   HEADERS group_normalization.hpp instance_normalization_node.hpp
@@ -105,10 +106,12 @@ unmetal_family(loss
   TESTS forward_loss_test.cpp loss_labels_test.cpp loss_test.cpp yolo_loss_test.cpp)
 unmetal_family(optimizer
   HEADERS optimizer_descriptor.hpp
-  SOURCES combined_updates.cpp optimizer_coding.cpp optimizer_kinds.cpp
-  CUDA optimizer_cuda.cu
-  TESTS combined_updates_test.cpp optimizer_batch_normalization_test.cpp optimizer_convolution_test.cpp
-        optimizer_image_normalization_test.cpp optimizer_matrix_test.cpp optimizer_test.cpp)
+  SOURCES combined_updates.cpp gradient_norm_cpu.cpp optimizer_coding.cpp optimizer_kinds.cpp
+  CUDA gradient_norm_cuda.cu optimizer_cuda.cu
+  TESTS combined_updates_test.cpp gradient_norm_test.cpp optimizer_batch_normalization_test.cpp
+        optimizer_convolution_test.cpp
+        optimizer_image_normalization_test.cpp optimizer_matrix_test.cpp optimizer_test.cpp
+        optimizer_weight_decay_test.cpp)
 unmetal_family(matrix
   HEADERS matrix_copy.hpp matrix_fully_connected.hpp matrix_image_copy.hpp matrix_random.hpp matrix_sum.hpp
   SOURCES matrix_copy.cpp matrix_copy_coding.cpp matrix_copy_cpu.cpp matrix_fully_connected.cpp matrix_image_copy.cpp

@@ -14,6 +14,9 @@ install(TARGETS unmetal_train EXPORT unmetal
         ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}"
         FILE_SET HEADERS DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/unmetal"
         INCLUDES DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/unmetal")
+if(TARGET unmetal_mpi)
+  install(TARGETS unmetal_mpi LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+endif()
 set(UNMETAL_HAS_CONFORM OFF)  # the component `conform`: checkGradients
 if(TARGET unmetal_conform)
   set(UNMETAL_HAS_CONFORM ON)

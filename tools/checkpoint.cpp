@@ -1,5 +1,7 @@
 #include "tools/checkpoint.hpp"
 
+#include <algorithm>
+#include <array>
 #include <charconv>
 #include <chrono>
 #include <cmath>
@@ -11,6 +13,7 @@
 #include "mps/core/error.hpp"
 #include "mtl/command_buffer.hpp"
 #include "mtl/command_queue.hpp"
+#include "train/normalization_file.hpp"
 
 namespace unmetal {
 namespace {
@@ -20,15 +23,16 @@ constexpr const char* settingPrefix = "setting.";
 constexpr const char* plansName = "plans";
 constexpr const char* arithmeticName = "arithmetic";
 constexpr const char* augmentationName = "augment";
-constexpr const char* warmupName = "warmup";
 constexpr const char* picturesName = "pictures";
 constexpr const char* validationName = "validation";
 constexpr const char* countersName = "random.counters";
 
+constexpr const char* descriptionName = "network";
+constexpr std::array<std::string_view, 6> newSettings{"warmup",  "clip-norm", "freeze",
+                                                      "best-by", "patience",  "class-weights"};
+
 constexpr const char* classPrefix = "class.";
 constexpr const char* normalizationName = "normalize";
-constexpr const char* meanKey = "picture.mean";
-constexpr const char* deviationKey = "picture.deviation";
 
 template <class Number>
 Number numberOf(const mps::SafetensorsHeader& file, const std::string& key) {
@@ -45,27 +49,9 @@ std::string textOf(float value) {
   return {text, result.ptr};
 }
 
-std::string textOf(std::span<const float> values) {
-  std::string text;
-  for (const float value : values) text += (text.empty() ? "" : " ") + textOf(value);
-  return text;
-}
-
-/// Numbers with a space between each two.
-std::vector<float> numbersOf(const mps::SafetensorsHeader& file, const std::string& key) {
-  const std::string& text = file.metadata(key);
-  std::vector<float> numbers;
-  const char* begin = text.data();
-  const char* const end = begin + text.size();
-  while (begin < end) {
-    float value = 0;
-    const auto [stopped, error] = std::from_chars(begin, end, value);
-    const bool isEnd = stopped == end;
-    if (error != std::errc{} || (!isEnd && *stopped != ' ')) throw file.error(key + " is no list of numbers");
-    numbers.push_back(value);
-    begin = isEnd ? end : stopped + 1;
-  }
-  return numbers;
+/// Whether earlier versions wrote checkpoints without this setting.
+bool isNewSetting(std::string_view name) {
+  return std::ranges::find(newSettings, name) != newSettings.end();
 }
 
 /// Whether a tensor is a mean of squares, which is not negative.
@@ -116,6 +102,9 @@ Checkpoint Checkpoint::take(const Network& network, mtl::CommandQueue& queue,
                           {"position.batch", std::to_string(position.batch)},
                           {"position.step", std::to_string(position.step)},
                           {"position.best_accuracy", textOf(position.bestAccuracy)}};
+  checkpoint.metadata_["position.best_loss"] = textOf(position.bestLoss);
+  checkpoint.metadata_["position.epochs_without_best"] = std::to_string(position.epochsWithoutBest);
+  if (!network.description.empty()) checkpoint.metadata_[descriptionName] = network.description;
   if (const auto& scale = network.lossScale) {
     checkpoint.metadata_["loss_scale.scale"] = textOf(scale->scale());
     checkpoint.metadata_["loss_scale.finite_steps"] = std::to_string(scale->finiteSteps());
@@ -125,10 +114,7 @@ Checkpoint Checkpoint::take(const Network& network, mtl::CommandQueue& queue,
   checkpoint.metadata_["picture.width"] = std::to_string(options.width);
   checkpoint.metadata_["picture.height"] = std::to_string(options.height);
   checkpoint.metadata_["picture.channels"] = std::to_string(options.channels);
-  if (options.normalization) {
-    checkpoint.metadata_[meanKey] = textOf(options.normalization->mean);
-    checkpoint.metadata_[deviationKey] = textOf(options.normalization->deviation);
-  }
+  if (options.normalization) train::detail::addTo(checkpoint.metadata_, *options.normalization);
   checkpoint.metadata_["classes"] = std::to_string(options.classNames.size());
   for (std::size_t i = 0; i < options.classNames.size(); ++i)
     checkpoint.metadata_[classPrefix + std::to_string(i)] = options.classNames[i];
@@ -166,6 +152,12 @@ CheckpointFile CheckpointFile::read(const std::filesystem::path& path) {
   checkpoint.position_.batch = numberOf<std::uint64_t>(checkpoint.file_, "position.batch");
   checkpoint.position_.step = numberOf<std::uint64_t>(checkpoint.file_, "position.step");
   checkpoint.position_.bestAccuracy = numberOf<float>(checkpoint.file_, "position.best_accuracy");
+  // Earlier versions have written none.
+  if (metadata.contains("position.epochs_without_best")) {
+    checkpoint.position_.bestLoss = numberOf<float>(checkpoint.file_, "position.best_loss");
+    checkpoint.position_.epochsWithoutBest =
+        numberOf<std::uint64_t>(checkpoint.file_, "position.epochs_without_best");
+  }
   return checkpoint;
 }
 
@@ -206,6 +198,8 @@ std::optional<std::uint64_t> CheckpointFile::pictures() const {
 NetworkOptions CheckpointFile::networkOptions() const {
   NetworkOptions options;
   options.name = setting("net");
+  if (const auto text = file_.metadata().find(descriptionName); text != file_.metadata().end())
+    options.description = text->second;
   options.width = numberOf<std::uint64_t>(file_, "picture.width");
   options.height = numberOf<std::uint64_t>(file_, "picture.height");
   options.channels = numberOf<std::uint64_t>(file_, "picture.channels");
@@ -222,14 +216,8 @@ NetworkOptions CheckpointFile::networkOptions() const {
   if (settings_.contains("batch"))
     options.batchSize = numberOf<std::uint64_t>(file_, std::string(settingPrefix) + "batch");
   options.expectTensor = tensorCheck();
-  if (file_.metadata().contains(meanKey)) {
-    options.normalization = {numbersOf(file_, meanKey), numbersOf(file_, deviationKey)};
-    try {
-      checkNormalization(*options.normalization, {options.height, options.width, options.channels});
-    } catch (const mps::Error& error) {
-      throw file_.error(error.what());
-    }
-  }
+  options.normalization =
+      train::detail::normalizationIn(file_, {options.height, options.width, options.channels});
   return options;
 }
 
@@ -287,9 +275,9 @@ std::string CheckpointFile::settingOrFormer(const std::string& name) const {
 void CheckpointFile::checkSettings(const TrainingSettings& settings) const {
   for (const auto& [name, value] : settings) {
     if (name == plansName || name == arithmeticName || name == picturesName) continue;
-    if (name == warmupName && !hasSetting(name)) continue;  // a version without warm-ups
+    if (!hasSetting(name) && isNewSetting(name)) continue;
     const std::string ours = settingOrFormer(name);
-    const bool mayDiffer = name == "epochs" || name == "lr";
+    const bool mayDiffer = name == "epochs" || name == "lr" || name == "patience";
     if (ours != value && !mayDiffer)
       throw file_.error("it was made with --" + name + " " + ours + ", not " + value);
   }

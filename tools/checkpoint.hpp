@@ -24,10 +24,12 @@ namespace unmetal {
 
 /// Where a training stands.
 struct TrainingPosition {
-  std::uint64_t epoch = 0;  ///< counted from 0
-  std::uint64_t batch = 0;  ///< of the epoch, the next one to be learned from
-  std::uint64_t step = 0;   ///< steps done since the beginning
-  float bestAccuracy = 0;   ///< of the epochs so far
+  std::uint64_t epoch = 0;              ///< counted from 0
+  std::uint64_t batch = 0;              ///< of the epoch, the next one to be learned from
+  std::uint64_t step = 0;               ///< steps done since the beginning
+  float bestAccuracy = 0;               ///< of the best epoch so far
+  float bestLoss = 0;                   ///< of validation, of that epoch
+  std::uint64_t epochsWithoutBest = 0;  ///< since then
 };
 
 /// What a training was started with, option and value; a resumed one must have the same. Three settings are no options:

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <nlohmann/json.hpp>
 #include <numeric>
 #include <stdexcept>
 #include <utility>
@@ -39,11 +40,12 @@ std::string percentOf(std::uint64_t part, std::uint64_t whole) {
 
 ConfusionMatrix::ConfusionMatrix(std::vector<std::string> classNames) : classNames_(std::move(classNames)) {}
 
-void ConfusionMatrix::add(std::size_t label, std::size_t prediction) {
+void ConfusionMatrix::add(std::size_t label, std::size_t prediction, double loss) {
   if (label >= classNames_.size() || prediction >= classNames_.size()) {
     throw std::out_of_range("there is no class " + std::to_string(std::max(label, prediction)));
   }
   ++counts_[{label, prediction}];
+  lossSum_ += loss;
 }
 
 std::uint64_t ConfusionMatrix::total() const {
@@ -60,6 +62,45 @@ std::uint64_t ConfusionMatrix::correct() const {
 double ConfusionMatrix::accuracy() const {
   const std::uint64_t all = total();
   return all == 0 ? 0 : static_cast<double>(correct()) / static_cast<double>(all);
+}
+
+double ConfusionMatrix::loss() const {
+  const std::uint64_t all = total();
+  return all == 0 ? 0 : lossSum_ / static_cast<double>(all);
+}
+
+train::Evaluation ConfusionMatrix::evaluation() const {
+  train::Evaluation evaluation;
+  evaluation.correct = correct();
+  evaluation.count = total();
+  evaluation.loss = loss();
+  evaluation.classCount = classNames_.size();
+  for (const auto& [classes, count] : counts_)
+    evaluation
+        .confusion[{static_cast<std::uint32_t>(classes.first), static_cast<std::uint32_t>(classes.second)}] =
+        count;
+  return evaluation;
+}
+
+std::string ConfusionMatrix::json() const {
+  const train::Evaluation all = evaluation();
+  nlohmann::ordered_json json{{"accuracy", all.accuracy()},
+                              {"correct", all.correct},
+                              {"count", all.count},
+                              {"loss", all.loss},
+                              {"macro_f1", all.macroF1()}};
+  json["classes"] = nlohmann::ordered_json::array();
+  const std::vector<train::ClassScores> scores = all.classScores();
+  for (std::size_t i = 0; i < scores.size(); ++i)
+    json["classes"].push_back({{"name", classNames_[i]},
+                               {"count", scores[i].count},
+                               {"precision", scores[i].precision},
+                               {"recall", scores[i].recall},
+                               {"f1", scores[i].f1}});
+  json["confusion"] = nlohmann::ordered_json::array();
+  for (const auto& [classes, count] : counts_)
+    json["confusion"].push_back({{"class", classes.first}, {"taken_for", classes.second}, {"count", count}});
+  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
 std::string ConfusionMatrix::table() const {
@@ -98,7 +139,8 @@ std::string ConfusionMatrix::wholeTable() const {
 
   std::string text = alignLeft(corner, nameWidth);
   for (std::size_t i = 0; i < classes; ++i) text += alignRight(std::to_string(i), width);
-  text += "  recall %\n";
+  text += "  recall %   F1 %\n";
+  const std::vector<train::ClassScores> scores = evaluation().classScores();
   for (std::size_t label = 0; label < classes; ++label) {
     text += alignLeft(rowNames[label], nameWidth);
     std::uint64_t sum = 0;
@@ -106,7 +148,8 @@ std::string ConfusionMatrix::wholeTable() const {
       sum += countAt(label, prediction);
       text += alignRight(std::to_string(countAt(label, prediction)), width);
     }
-    text += "  " + alignRight(percentOf(countAt(label, label), sum), std::string("recall %").size()) + "\n";
+    text += "  " + alignRight(percentOf(countAt(label, label), sum), std::string("recall %").size()) + "  " +
+            alignRight(sum == 0 ? "-" : formatFixed(100 * scores[label].f1, 1), percentWidth) + "\n";
   }
   text += alignLeft(lastRow, nameWidth);
   for (std::size_t prediction = 0; prediction < classes; ++prediction) {

@@ -21,10 +21,10 @@ TEST(ConfusionMatrixTest, CountsAndTable) {
   EXPECT_EQ(matrix.correct(), 159U);
   EXPECT_DOUBLE_EQ(matrix.accuracy(), 0.795);
   EXPECT_EQ(matrix.table(),
-            "actual \\ predicted     0     1     2  recall %\n"
-            "0 cat                120    40     0      75.0\n"
-            "1 dog                  1    39     0      97.5\n"
-            "2 bird                 0     0     0         -\n"
+            "actual \\ predicted     0     1     2  recall %   F1 %\n"
+            "0 cat                120    40     0      75.0   85.4\n"
+            "1 dog                  1    39     0      97.5   65.5\n"
+            "2 bird                 0     0     0         -      -\n"
             "precision %         99.2  49.4     -\n");
 }
 
@@ -32,9 +32,9 @@ TEST(ConfusionMatrixTest, LongNamesAndLargeCountsStayAligned) {
   ConfusionMatrix matrix({"a class with a long name", "b"});
   for (int i = 0; i < 1'234'567; ++i) matrix.add(0, 0);
   EXPECT_EQ(matrix.table(),
-            "actual \\ predicted               0       1  recall %\n"
-            "0 a class with a long name 1234567       0     100.0\n"
-            "1 b                              0       0         -\n"
+            "actual \\ predicted               0       1  recall %   F1 %\n"
+            "0 a class with a long name 1234567       0     100.0  100.0\n"
+            "1 b                              0       0         -      -\n"
             "precision %                  100.0       -\n");
 }
 
@@ -42,9 +42,9 @@ TEST(ConfusionMatrixTest, NamesThatAreNotAsciiStayAligned) {
   ConfusionMatrix matrix({"K\xC3\xB6ter", "cat"});
   matrix.add(1, 1);
   EXPECT_EQ(matrix.table(),
-            "actual \\ predicted     0     1  recall %\n"
-            "0 K\xC3\xB6ter                0     0         -\n"
-            "1 cat                  0     1     100.0\n"
+            "actual \\ predicted     0     1  recall %   F1 %\n"
+            "0 K\xC3\xB6ter                0     0         -      -\n"
+            "1 cat                  0     1     100.0  100.0\n"
             "precision %            - 100.0\n");
 }
 
@@ -63,6 +63,18 @@ TEST(ConfusionMatrixTest, OfManyClassesTheMostFrequentMistakesAreShown) {
   const std::string text = matrix.table();
   EXPECT_EQ(std::ranges::count(text, '\n'), 21);
   EXPECT_EQ(text.find("c118 "), std::string::npos);
+}
+
+TEST(ConfusionMatrixTest, Json) {
+  ConfusionMatrix matrix({"cat", "\xFF"});
+  matrix.add(0, 0, 0.25);
+  matrix.add(0, 1, 2.25);
+  EXPECT_EQ(matrix.loss(), 1.25);
+  EXPECT_EQ(matrix.json(),
+            R"({"accuracy":0.5,"correct":1,"count":2,"loss":1.25,"macro_f1":0.3333333333333333,"classes":[)"
+            R"({"name":"cat","count":2,"precision":1.0,"recall":0.5,"f1":0.6666666666666666},)"
+            "{\"name\":\"\xEF\xBF\xBD\",\"count\":0,\"precision\":0.0,\"recall\":0.0,\"f1\":0.0}],"
+            R"("confusion":[{"class":0,"taken_for":0,"count":1},{"class":0,"taken_for":1,"count":1}]})");
 }
 
 TEST(ConfusionMatrixTest, NoSuchClass) {

@@ -74,7 +74,10 @@ ConfusionMatrix evaluate(const Network& network, const std::shared_ptr<mtl::Comm
     const std::vector<float> probabilities = classify(network, queue, images);
     for (std::size_t i = 0; i < batch.count(); ++i) {
       const auto row = std::span(probabilities).subspan(i * classes, classes);
-      matrix.add(batch.labels[i], static_cast<std::size_t>(std::ranges::max_element(row) - row.begin()));
+      // The least probability that float32 holds stands for one that has become 0.
+      const double loss = -std::log(std::max(static_cast<double>(row[batch.labels[i]]), 1e-45));
+      matrix.add(batch.labels[i], static_cast<std::size_t>(std::ranges::max_element(row) - row.begin()),
+                 loss);
     }
   }
   return matrix;

@@ -115,8 +115,50 @@ TEST_F(InitialWeights, AMissingAWrongAndAnExtraTensorAreNamed) {
   extra.push_back(added);
   EXPECT_NE(refusal(extra).find("no layer of the network takes its tensor \"conv1.bias\""),
             std::string::npos);
-  EXPECT_NE(refusal(without(""), {{"setting.net", "resnet18:2"}}).find("it is a checkpoint of this program"),
+}
+
+TEST_F(InitialWeights, ALastLayerForOtherClassesBeginsAnew) {
+  const Network expected = buildNetwork(device_, options_);
+  EXPECT_EQ(readInitialWeights(expected.layers, file_), std::nullopt);
+  options_.classNames.resize(4);
+  const Network network = buildNetwork(device_, options_);
+  const auto valuesOf = [](const mps::TrainableLayer& layer) {
+    std::vector<std::byte> bytes;
+    for (const mps::SafetensorsTensor& tensor : layer.tensors(false))
+      bytes.insert(bytes.end(), tensor.bytes.begin(), tensor.bytes.end());
+    return bytes;
+  };
+  const auto head = valuesOf(*network.layers.back());
+  EXPECT_EQ(readInitialWeights(network.layers, file_), "fc");
+  EXPECT_EQ(valuesOf(*network.layers.back()), head);
+  for (std::size_t i = 0; i + 1 < network.layers.size(); ++i)
+    EXPECT_EQ(valuesOf(*network.layers[i]), valuesOf(*expected.layers[i])) << i;
+  // Before memory is taken: the last layer may be another one, a layer before it may not.
+  const auto check = unmetal::InitialWeights(file_).tensorCheck();
+  check("conv1.weight", std::vector<std::uint64_t>{2, 7, 7, 3});
+  check("fc.weight", std::vector<std::uint64_t>{4, 1, 1, 16});
+  check("fc.bias", std::vector<std::uint64_t>{4});
+  EXPECT_NE(errorOf<mps::Error>([&] {
+              check("behind.weight", std::vector<std::uint64_t>{4});
+            }).find("\"fc.weight\""),
             std::string::npos);
+}
+
+/// Shapes of our own files are not PyTorch's.
+TEST_F(InitialWeights, OfThisProgramAreRead) {
+  const Network before = buildNetwork(device_, options_);
+  options_.seed = 5;
+  const Network after = buildNetwork(device_, options_);
+  const TestFolder folder;
+  std::vector<mps::SafetensorsTensor> tensors;
+  for (const auto& layer : before.layers)
+    for (const auto& tensor : layer->tensors(true)) tensors.push_back(tensor);
+  mps::writeSafetensors(folder / "checkpoint.safetensors", tensors, {{"setting.net", "resnet18:2"}});
+  EXPECT_EQ(readInitialWeights(after.layers, folder / "checkpoint.safetensors"), std::nullopt);
+  for (std::size_t i = 0; i < before.layers.size(); ++i)
+    for (std::size_t k = 0; k < before.layers[i]->tensors(false).size(); ++k)
+      EXPECT_TRUE(std::ranges::equal(before.layers[i]->tensors(false)[k].bytes,
+                                     after.layers[i]->tensors(false)[k].bytes));
 }
 
 TEST_F(InitialWeights, WhatIsNotFiniteIsNamed) {

@@ -23,7 +23,9 @@ CLI::Option* addNetworkOption(CLI::App& command, std::string& network) {
   for (const std::string& name : networkNames()) known += (known.empty() ? "" : ", ") + name;
   return command
       .add_option("--net", network,
-                  "Network: " + known + "; with :N all but lenet and mnist-cnn begin with N channels")
+                  "Network: " + known +
+                      "; with :N all but lenet and mnist-cnn begin with N channels; or FILE.json, a network "
+                      "of your own")
       ->type_name("NAME")
       ->check(networkName());
 }

@@ -6,6 +6,7 @@
 #include "mps/core/error.hpp"
 #include "tools/networks/network_definitions.hpp"
 #include "tools/suggestion.hpp"
+#include "train/network_text.hpp"
 
 namespace unmetal {
 namespace {
@@ -55,6 +56,21 @@ NamedNetwork findNetwork(const std::string& name) {
                    suggestion(name.substr(0, colon), networkNames()));
 }
 
+bool isNetworkFile(const std::string& name) {
+  return name.ends_with(".json");
+}
+
+train::Network networkOfFile(const std::shared_ptr<mtl::Device>& device, const NetworkOptions& options) {
+  const train::NetworkOptions own{options.seed, device, options.allowReducedPrecision, options.format};
+  const train::LoadOptions loading{options.classNames.size(),
+                                   train::Shape{options.height, options.width, options.channels}};
+  if (options.description.empty()) return train::Network::fromFile(options.name, own, loading);
+  train::Network network =
+      train::detail::networkOfText(options.description, own, loading, train::detail::TextOf::User).network;
+  network.setTensorCheck(options.expectTensor);
+  return network;
+}
+
 void checkSides(const NetworkOptions& options, std::size_t factor) {
   if (options.width % factor == 0 && options.height % factor == 0) return;
   throw mps::Error("network " + options.name + ": give pictures whose sides are multiples of " +
@@ -78,10 +94,11 @@ std::vector<std::string> narrowNetworkNames() {
 }
 
 void checkNetworkName(const std::string& name) {
-  findNetwork(name);
+  if (!isNetworkFile(name)) findNetwork(name);
 }
 
 train::Network defineNetwork(const std::shared_ptr<mtl::Device>& device, const NetworkOptions& options) {
+  if (isNetworkFile(options.name)) return networkOfFile(device, options);
   const NamedNetwork named = findNetwork(options.name);
   checkSides(options, named.sides);
   train::Network network({options.height, options.width, options.channels},
@@ -101,6 +118,8 @@ Network buildNetwork(const std::shared_ptr<mtl::Device>& device, const NetworkOp
   network.options = options;
   network.trainingFlopsPerPicture = definition.trainingFlops();
   network.parameterCount = definition.parameterCount();
+  if (isNetworkFile(options.name)) network.description = train::detail::networkText(definition.layers());
+  for (const std::string& prefix : options.frozen) definition.freeze(prefix);
   if (options.optimizer) {
     definition.setOptimizer(options.optimizer, options.adamForm);
     const train::TrainingGraph training = definition.makeTrainingGraph(options.batchSize);

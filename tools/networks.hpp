@@ -39,12 +39,14 @@ namespace unmetal {
 std::vector<std::string> networkNames();
 /// The same with two channels in the first layer where that is possible, for checks that take their time.
 std::vector<std::string> narrowNetworkNames();
-/// Throws mps::Error unless `name` is one of these, with a number of channels or not.
+/// Throws mps::Error unless `name` is one of these, with a number of channels or not, or the name of a file that ends in .json.
 void checkNetworkName(const std::string& name);
 
 /// What a network is built for.
 struct NetworkOptions {
-  std::string name;
+  std::string name;                      ///< or a file: docs/network-file.md
+  std::string description = {};          ///< the text of that file; empty: it is read
+  std::vector<std::string> frozen = {};  ///< what the labels of layers begin with that are not trained
   std::size_t width = 28;
   std::size_t height = 28;
   std::size_t channels = 1;
@@ -81,6 +83,9 @@ struct Network {
 
   /// Weights, biases and what normalisations scale and add.
   std::size_t parameterCount = 0;
+
+  /// All of its layers as JSON, of a network from a file; else empty.
+  std::string description;
 
   void setLearningRate(double rate);
 };

@@ -51,6 +51,9 @@ void runTraining(const DeviceOptions& device, TrainingOptions options) {
   const std::string goOn = "unmetal train --resume --out " + printable(options.out.string());
   const int signal = StopSignals::received();
   if (accuracy) {
+    if (trainer.hasLostPatience())
+      std::cout << "no better epoch in " << options.patience
+                << " epochs: the training ends before its last epoch\n";
     std::cout << "final validation accuracy " << formatFixed(100 * *accuracy, 2) << " %, best "
               << formatFixed(100 * trainer.bestAccuracy(), 2) << " %\n"
               << "weights of the best epoch: " << file("best.safetensors")
@@ -91,7 +94,7 @@ void addTrainCommand(CLI::App& program) {
     try {
       options->augmentation = train::parseAugmentation(text);
     } catch (const mps::Error& error) {
-      throw CLI::ValidationError("--augment", error.what());
+      throw CLI::ValidationError("--augment " + text, error.what());
     }
   };
   command
@@ -113,23 +116,23 @@ void addTrainCommand(CLI::App& program) {
   command->add_option("--epochs", options->epochs, "Passes over the data")
       ->type_name("N")
       ->check(wholeNumber(1, 1'000'000))
-      ->default_str("5, of a folder 8 to 60, more of fewer pictures");
+      ->default_str("5, of a folder 8 to 120, more of fewer pictures");
   command->add_option("--batch", options->batchSize, "Pictures per step")
       ->type_name("N")
       ->check(wholeNumber(1))
-      ->default_str("64, of a folder up to 32");
+      ->default_str("64, of a folder up to 16");
   command->add_option("--optimizer", options->optimizer, "Optimizer")
       ->check(oneOf(train::optimizerNames()))
       ->capture_default_str();
-  auto* rate =
-      command
-          ->add_option("--lr", *learningRate,
-                       "Learning rate (default: 0.1 for sgd, 0.01 with momentum, 0.001 for the others)")
-          ->type_name("X")
-          ->check(number(1e-30, 1e30));
+  auto* rate = command
+                   ->add_option("--lr", *learningRate,
+                                "Learning rate (default: 0.1 for sgd, 0.01 with momentum, 0.001 for the "
+                                "others; of a folder 0.01)")
+                   ->type_name("X")
+                   ->check(number(1e-30, 1e30));
   command->add_option("--lr-schedule", options->schedule, "Learning rate over the steps")
       ->check(scheduleText())
-      ->default_str("constant, of a folder cosine");
+      ->default_str("constant, of a folder one-cycle");
   command
       ->add_option("--warmup", options->warmup,
                    "Epochs in which the learning rate rises to where its schedule begins")
@@ -137,10 +140,43 @@ void addTrainCommand(CLI::App& program) {
       ->check(number(0, 1e6))
       ->capture_default_str();
   command
-      ->add_option("--weight-decay", options->weightDecay,
-                   "Factor of the weights that is added to their gradients")
+      ->add_option(
+          "--weight-decay", options->weightDecay,
+          "Factor of the weights that is added to their gradients; adamw takes it, times the learning rate, "
+          "off the weights")
       ->type_name("X")
       ->check(number(0, 1e30))
+      ->default_str("0, for adamw 0.01, of a folder 0.0005");
+  command
+      ->add_option("--clip-norm", options->clipNorm,
+                   "Longest vector of all gradients of a step: longer ones are shortened; 0 for no limit")
+      ->type_name("X")
+      ->check(number(0, 1e30))
+      ->capture_default_str();
+  command
+      ->add_option("--freeze", options->frozen,
+                   "Do not train layers whose labels begin with this word; several may follow each other "
+                   "with commas between")
+      ->type_name("PREFIX")
+      ->delimiter(',');
+  command
+      ->add_option("--class-weights", options->classWeights,
+                   "none, balanced (rare classes count as much as frequent ones), or a number for each "
+                   "class: factors of the "
+                   "loss")
+      ->type_name("HOW")
+      ->capture_default_str();
+  command
+      ->add_option("--best-by", options->bestBy,
+                   "What of the validation pictures makes an epoch the best one")
+      ->check(oneOf({"accuracy", "loss"}))
+      ->capture_default_str();
+  command
+      ->add_option(
+          "--patience", options->patience,
+          "End when so many epochs in a row were not better than the best one before them; 0 for never")
+      ->type_name("EPOCHS")
+      ->check(wholeNumber(0, 1'000'000))
       ->capture_default_str();
   command
       ->add_option("--seed", options->seed,
@@ -172,10 +208,10 @@ void addTrainCommand(CLI::App& program) {
   command->add_flag("--overwrite", options->overwrite,
                     "Replace a training that the folder of --out holds already");
   command
-      ->add_option(
-          "--init-from", options->initialWeights,
-          "Begin with weights of PyTorch: a safetensors file with the names of the network's tensors, which "
-          "are torchvision's for resnets")
+      ->add_option("--init-from", options->initialWeights,
+                   "Begin with weights of a checkpoint, or of PyTorch: a safetensors file with the names of "
+                   "the network's tensors, "
+                   "which are torchvision's for resnets. A last layer for other classes begins anew")
       ->type_name("FILE")
       ->check(nameOf("a file"))
       ->excludes(resume);

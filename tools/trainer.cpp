@@ -8,7 +8,6 @@
 
 #include "mps/core/error.hpp"
 #include "mps/core/text_stream.hpp"
-#include "mps/loss/loss.hpp"
 #include "mps/weights/atomic_file.hpp"
 #include "mps/weights/input_file.hpp"
 #include "mtl/command_buffer.hpp"
@@ -58,7 +57,7 @@ std::optional<train::Normalization> normalizationOf(const TrainingOptions& optio
 
 Network networkFor(const std::shared_ptr<mtl::Device>& device, const TrainingOptions& options,
                    const train::Dataset& data, const train::Shape& pictures, double learningRate,
-                   const std::optional<CheckpointFile>& checkpoint) {
+                   double weightDecay, const std::optional<CheckpointFile>& checkpoint) {
   NetworkOptions network;
   network.name = options.network;
   network.width = pictures.width;
@@ -68,16 +67,20 @@ Network networkFor(const std::shared_ptr<mtl::Device>& device, const TrainingOpt
   network.normalization = normalizationOf(options, data, checkpoint);
   network.batchSize = options.batchSize;
   network.seed = options.seed;
+  network.frozen = options.frozen;
   network.format = options.format == "float16" ? mps::ImageFeatureChannelFormat::Float16
                                                : mps::ImageFeatureChannelFormat::Float32;
   network.allowReducedPrecision = options.allowReducedPrecision;
-  network.optimizer = train::makeOptimizer(device, options.optimizer, learningRate, options.weightDecay);
+  network.optimizer = train::makeOptimizer(device, options.optimizer, learningRate, weightDecay);
   network.adamForm = train::adamFormOf(options.optimizer);
   // A file that is not this network's is refused before the network takes memory.
   if (options.resume) {
     const CheckpointFile file = CheckpointFile::read(options.out / checkpointName);
     // Where it is of another network, the setting that differs is what to say.
-    if (file.isOf(network)) network.expectTensor = file.tensorCheck();
+    if (file.isOf(network)) {
+      network.expectTensor = file.tensorCheck();
+      network.description = file.networkOptions().description;
+    }
   } else if (!options.initialWeights.empty()) {
     network.expectTensor = InitialWeights(options.initialWeights).tensorCheck();
   }
@@ -113,20 +116,28 @@ std::optional<CheckpointFile> checkpointOf(const TrainingOptions& options) {
   return std::nullopt;
 }
 
-/// With what a checkpoint decides where the user has not.
-TrainingOptions completed(TrainingOptions options, const std::optional<CheckpointFile>& checkpoint) {
+/// With the augmentation that the user asks for, or else that of the training that is resumed.
+DataOptions dataOptions(const TrainingOptions& options, const std::optional<CheckpointFile>& checkpoint) {
+  DataOptions pictures = options.pictures;
   const train::Augmentation unset = checkpoint ? checkpoint->augmentation() : train::Augmentation{};
-  options.pictures.augmentation = options.augmentation.value_or(unset);
-  return options;
+  pictures.augmentation = options.augmentation.value_or(unset);
+  return pictures;
 }
 
 /// With what the data decide where the user has not.
-TrainingOptions completed(TrainingOptions options, const train::Dataset& training) {
+TrainingOptions completed(TrainingOptions options, const DataOptions& pictures,
+                          const train::Dataset& training) {
+  options.pictures = pictures;
   const TrainingChoice choice = chooseTraining(isPictureFolder(options.data), training.size());
   if (options.network.empty()) options.network = choice.network;
   if (options.epochs == 0) options.epochs = choice.epochs;
   if (options.batchSize == 0) options.batchSize = choice.batchSize;
   if (options.schedule.empty()) options.schedule = choice.schedule;
+  // Numbers for the network, course and optimiser that were chosen; with others they may be no good.
+  const bool isChosen = options.network == choice.network && options.schedule == choice.schedule &&
+                        options.optimizer == TrainingOptions().optimizer;
+  if (!options.learningRate && isChosen) options.learningRate = choice.learningRate;
+  if (!options.weightDecay && isChosen) options.weightDecay = choice.weightDecay;
   return options;
 }
 
@@ -137,6 +148,39 @@ std::string classesOf(const std::vector<std::string>& names) {
   for (std::size_t i = 0; i < std::min(most, names.size()); ++i)
     text += (i == 0 ? "" : ", ") + printable(names[i]);
   return text + (names.size() > most ? ", ..." : "");
+}
+
+/// "conv1,layer1."
+std::string joined(const std::vector<std::string>& texts) {
+  std::string all;
+  for (const std::string& text : texts) all += (all.empty() ? "" : ",") + text;
+  return all;
+}
+
+/// Of the option --class-weights. @throws mps::Error for what is none
+std::vector<float> classWeightsOf(const std::string& text, const train::Dataset& training) {
+  const std::size_t classes = training.classCount();
+  if (text == "none") return {};
+  if (text == "balanced") return train::balancedClassWeights(training);
+  std::vector<float> weights;
+  std::string_view rest = text;
+  while (true) {
+    const std::string_view number = rest.substr(0, rest.find(','));
+    float weight = 0;
+    const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), weight);
+    if (error != std::errc{} || end != number.data() + number.size())
+      throw mps::Error("--class-weights " + text + ": give none, balanced, or " + std::to_string(classes) +
+                       " numbers with commas between");
+    weights.push_back(weight);
+    if (number.size() == rest.size()) break;
+    rest.remove_prefix(number.size() + 1);
+  }
+  try {
+    train::detail::checkClassWeights(weights, classes);
+  } catch (const mps::Error& error) {
+    throw mps::Error("--class-weights " + text + ": " + error.what());
+  }
+  return weights;
 }
 
 /// Nothing when it cannot be read.
@@ -157,31 +201,35 @@ Trainer::Trainer(const std::shared_ptr<mtl::Device>& device, const TrainingOptio
       queue_(device->newCommandQueue()),
       lock_(lockIfThere(options.out)),
       resumed_(checkpointOf(options)),
-      options_(completed(options, resumed_)),
-      training_(loadDataset(options_.data, Split::Training, options_.pictures)),
-      test_(loadDataset(options_.data, Split::Test, options_.pictures)),
+      training_(loadDataset(options.data, Split::Training, dataOptions(options, resumed_))),
+      test_(loadDataset(options.data, Split::Test, dataOptions(options, resumed_))),
       pictures_(test_.pictures->shape()),
-      isNetworkChosen_(options_.network.empty()),
+      isNetworkChosen_(options.network.empty()),
+      options_(completed(options, dataOptions(options, resumed_), *training_.pictures)),
       learningRate_(options_.learningRate.value_or(train::defaultLearningRate(options_.optimizer))),
-      network_(networkFor(device, options_ = completed(options_, *training_.pictures), *training_.pictures,
-                          pictures_, learningRate_, resumed_)),
+      weightDecay_(options_.weightDecay.value_or(train::defaultWeightDecay(options_.optimizer))),
+      network_(networkFor(device, options_, *training_.pictures, pictures_, learningRate_, weightDecay_,
+                          resumed_)),
       display_(options_.quiet ? ProgressDisplay::silent() : ProgressDisplay::onStandardOutput()) {
   if (options_.batchSize == 0 || options_.batchSize > training_.pictures->size())
     throw mps::Error("--batch " + std::to_string(options_.batchSize) + ": give a number from 1 to the " +
                      std::to_string(training_.pictures->size()) + " pictures of " + options_.data);
-  if (!options_.initialWeights.empty()) readInitialWeights(network_.layers, options_.initialWeights);
+  if (!options_.initialWeights.empty())
+    newHead_ = readInitialWeights(network_.layers, options_.initialWeights);
   stepsPerEpoch_ = training_.pictures->size() / options_.batchSize;
   totalSteps_ = stepsPerEpoch_ * options_.epochs;
   schedule_.emplace(train::Schedule(options_.schedule).withWarmup(options_.warmup), learningRate_,
                     stepsPerEpoch_, options_.epochs);
+  network_.training->setGradientNormLimit(static_cast<float>(options_.clipNorm));
   if (resumed_) restore(*resumed_);
   const mps::ImageDescriptor picture(
       train::detail::formatOf(*training_.pictures, *device_, network_.options.normalization), pictures_.width,
       pictures_.height, pictures_.channels);
+  const std::vector<float> classWeights = classWeightsOf(options_.classWeights, *training_.pictures);
   for (InFlight& slot : slots_) {
     slot.images = mps::ImageBatch::create(device_, picture, options_.batchSize);
-    slot.labels = train::detail::LossLabels(device_, options_.batchSize, training_.pictures->classCount(),
-                                            options_.pictures.augmentation);
+    slot.labels.emplace(device_, options_.batchSize, training_.pictures->classCount(), classWeights,
+                        options_.pictures.augmentation);
   }
   // All that can be refused was looked at: from here on files change.
   if (resumed_)
@@ -204,6 +252,11 @@ void Trainer::printSummary() {
   display_.print(
       "network: " + options_.network + ", " + std::to_string(network_.parameterCount) + " parameters" +
       (isNetworkChosen_ ? "; it was chosen for pictures of " + size + ", --net takes another" : ""));
+  if (newHead_)
+    display_.print("weights: those of " + printable(options_.initialWeights.string()) + "; the last layer, " +
+                   *newHead_ + ", is another one and begins anew");
+  if (!options_.frozen.empty())
+    display_.print("not trained: layers that begin with " + joined(options_.frozen));
   display_.print(
       "training: " + std::to_string(options_.epochs) + " epochs of " + std::to_string(stepsPerEpoch_) +
       " steps with " + std::to_string(options_.batchSize) + " pictures, " + options_.optimizer +
@@ -304,7 +357,12 @@ TrainingSettings Trainer::settings() const {
                             {"lr", textOf(learningRate_)},
                             {"lr-schedule", options_.schedule},
                             {"warmup", textOf(options_.warmup)},
-                            {"weight-decay", textOf(options_.weightDecay)},
+                            {"weight-decay", textOf(weightDecay_)},
+                            {"clip-norm", textOf(options_.clipNorm)},
+                            {"freeze", joined(options_.frozen)},
+                            {"best-by", options_.bestBy},
+                            {"patience", std::to_string(options_.patience)},
+                            {"class-weights", options_.classWeights},
                             {"seed", std::to_string(options_.seed)},
                             {"format", options_.format},
                             {"allow-reduced-precision", options_.allowReducedPrecision ? "yes" : "no"},
@@ -323,13 +381,13 @@ TrainingSettings Trainer::settings() const {
 void Trainer::encodeStep(const train::Batch& batch, InFlight& slot) {
   slot.images.writeBytes(std::span<const std::byte>(batch.images),
                          mps::DataLayout::HeightxWidthxFeatureChannels);
-  slot.labels.write(batch);
+  slot.labels->write(batch);
   network_.setLearningRate(schedule_->rateAt(position_.step));
   slot.commandBuffer = queue_->commandBuffer();
   slot.epoch = batch.epoch + 1;
   slot.step = position_.step + 1;
-  network_.training->encodeBatch(slot.commandBuffer, {slot.images}, {slot.labels.states()});
-  mps::StateBatchSynchronize(slot.labels.states(), slot.commandBuffer);
+  network_.training->encodeBatch(slot.commandBuffer, {slot.images}, {slot.labels->states()});
+  mps::StateBatchSynchronize(slot.labels->states(), slot.commandBuffer);
   slot.commandBuffer->commit();
   position_.step += 1;
   position_.batch = batch.index + 1;
@@ -344,11 +402,7 @@ void Trainer::finishStep(InFlight& slot) {
   if (!slot.commandBuffer) return;
   slot.commandBuffer->throwIfFailed();
   slot.commandBuffer = nullptr;
-  std::vector<float> losses(options_.batchSize);
-  mps::CNNLossLabels::lossImages(slot.labels.states())
-      .readBytes(std::span(losses), mps::DataLayout::HeightxWidthxFeatureChannels);
-  double loss = 0;
-  for (const float value : losses) loss += value;
+  const double loss = slot.labels->loss();
   throughput_.add(options_.batchSize);
   MetricsRow row;
   row.epoch = slot.epoch;
@@ -409,20 +463,32 @@ void Trainer::saveIfSound() {
   saveCheckpoint();
 }
 
+bool Trainer::isBest(const ConfusionMatrix& validation, std::uint64_t epoch) const {
+  // The first one is, however good: what lies there is of another training.
+  if (epoch == 1) return true;
+  if (options_.bestBy == "loss") return static_cast<float>(validation.loss()) < position_.bestLoss;
+  return static_cast<float>(validation.accuracy()) > position_.bestAccuracy;
+}
+
 void Trainer::finishEpoch(std::uint64_t epoch) {
   finishAll();
-  accuracy_ = evaluate(network_, queue_, test_).accuracy();
+  const ConfusionMatrix validation = evaluate(network_, queue_, test_);
+  accuracy_ = validation.accuracy();
   throughput_.restart();
   display_.print("epoch " + std::to_string(epoch) + ": validation accuracy " +
-                 formatFixed(100 * accuracy_, 2) + " %");
+                 formatFixed(100 * accuracy_, 2) + " %" +
+                 (options_.bestBy == "loss" ? ", loss " + formatFixed(validation.loss(), 4) : ""));
   if (lastOfEpoch_) {
     lastOfEpoch_->validationAccuracy = static_cast<float>(accuracy_);
     metrics_->append(*lastOfEpoch_);
     lastOfEpoch_.reset();
   }
-  // The first one is, with whatever accuracy: what lies there is of another training.
-  const bool best = epoch == 1 || static_cast<float>(accuracy_) > position_.bestAccuracy;
-  if (best) position_.bestAccuracy = static_cast<float>(accuracy_);
+  const bool best = isBest(validation, epoch);
+  position_.epochsWithoutBest = best ? 0 : position_.epochsWithoutBest + 1;
+  if (best) {
+    position_.bestAccuracy = static_cast<float>(accuracy_);
+    position_.bestLoss = static_cast<float>(validation.loss());
+  }
   // Before the checkpoint: what is killed in between comes here again. Alone: there is room for one that is written.
   if (best) {
     writer_.finish();
@@ -439,7 +505,8 @@ void Trainer::drawCurves() const {
 }
 
 std::optional<double> Trainer::run() {
-  if (position_.epoch >= options_.epochs) return evaluate(network_, queue_, test_).accuracy();
+  if (position_.epoch >= options_.epochs || hasLostPatience())
+    return evaluate(network_, queue_, test_).accuracy();
   const std::uint64_t lastStep = std::min(options_.lastStep.value_or(totalSteps_), totalSteps_);
   train::BatchOptions batches;
   batches.batchSize = options_.batchSize;
@@ -462,13 +529,15 @@ std::optional<double> Trainer::run() {
     finishStep(slot);
     encodeStep(batch, slot);
     stops = options_.isStopWanted && options_.isStopWanted();
-    if (batch.isLastOfEpoch)
+    if (batch.isLastOfEpoch) {
       finishEpoch(batch.epoch + 1);
-    else if (stops || isCheckpointDue() || position_.step == lastStep)
+      stops = stops || hasLostPatience();
+    } else if (stops || isCheckpointDue() || position_.step == lastStep) {
       saveIfSound();
+    }
   }
   writer_.finish();
-  if (position_.epoch < options_.epochs) {
+  if (position_.epoch < options_.epochs && !hasLostPatience()) {
     drawCurves();
     return std::nullopt;
   }

@@ -8,19 +8,21 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "mps/core/image_batch.hpp"
 #include "mps/core/state.hpp"
 #include "tools/checkpoint.hpp"
+#include "tools/confusion_matrix.hpp"
 #include "tools/data.hpp"
 #include "tools/folder_lock.hpp"
 #include "tools/metrics.hpp"
 #include "tools/networks.hpp"
 #include "tools/progress.hpp"
 #include "train/batch_loader.hpp"
+#include "train/class_weights.hpp"
 #include "train/dataset_batches.hpp"
 #include "train/learning_rate_schedule.hpp"
-#include "train/loss_labels.hpp"
 
 namespace mtl {
 class CommandBuffer;
@@ -42,7 +44,12 @@ struct TrainingOptions {
   std::string optimizer = "adam";
   std::optional<double> learningRate;  ///< unset: the optimiser's own
   double warmup = 0;                   ///< epochs in front of the schedule
-  double weightDecay = 0;
+  std::optional<double> weightDecay;   ///< unset: the optimiser's own
+  double clipNorm = 0;                 ///< of all gradients; 0: they are not clipped
+  std::vector<std::string> frozen;     ///< what the labels of layers begin with that are not trained
+  std::string bestBy = "accuracy";     ///< or loss: what makes an epoch the best one
+  std::uint64_t patience = 0;          ///< epochs without a better one after which it ends; 0: none
+  std::string classWeights = "none";   ///< balanced, or a number for each class
   std::uint64_t seed = 0;
   std::string format = "float32";  ///< of activations, or float16
   bool allowReducedPrecision = false;
@@ -84,8 +91,12 @@ class Trainer {
   /// Trains to the end. @return accuracy on the validation pictures after the last epoch; nothing when it stopped
   /// before, at the option's last step or because it was told to
   std::optional<double> run();
-  /// The highest one of the epochs so far.
+  /// Of the best epoch so far.
   [[nodiscard]] double bestAccuracy() const { return static_cast<double>(position_.bestAccuracy); }
+  /// Whether it has ended because no epoch was better for so many epochs as the option says.
+  [[nodiscard]] bool hasLostPatience() const {
+    return options_.patience != 0 && position_.epochsWithoutBest >= options_.patience;
+  }
   /// Steps done since the beginning of the training.
   [[nodiscard]] std::uint64_t step() const { return position_.step; }
 
@@ -93,7 +104,7 @@ class Trainer {
   /// A step that was committed and not looked at yet.
   struct InFlight {
     mps::ImageBatch images;
-    train::detail::LossLabels labels;
+    std::optional<train::detail::StepLabels> labels;
     std::shared_ptr<mtl::CommandBuffer> commandBuffer;
     std::uint64_t epoch = 0;
     std::uint64_t step = 0;
@@ -101,6 +112,7 @@ class Trainer {
 
   [[nodiscard]] TrainingSettings settings() const;
   void printSummary();
+  [[nodiscard]] bool isBest(const ConfusionMatrix& validation, std::uint64_t epoch) const;
   void restore(const CheckpointFile& file);
   void begin();
   void goOn(const CheckpointFile& file);
@@ -121,13 +133,15 @@ class Trainer {
   std::shared_ptr<mtl::CommandQueue> queue_;
   std::optional<FolderLock> lock_;
   std::optional<CheckpointFile> resumed_;  ///< until its values are taken
-  TrainingOptions options_;
   NamedData training_;
   NamedData test_;
-  train::Shape pictures_;  ///< of the network
-  bool isNetworkChosen_;   ///< by chooseTraining()
+  train::Shape pictures_;    ///< of the network
+  bool isNetworkChosen_;     ///< by chooseTraining()
+  TrainingOptions options_;  ///< with all that it chooses
   double learningRate_;
+  double weightDecay_;
   Network network_;
+  std::optional<std::string> newHead_;  ///< label of the layer that initial weights did not fit
   TrainingPosition position_;
   std::uint64_t stepsPerEpoch_ = 0;
   std::uint64_t totalSteps_ = 0;

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace unmetal {
@@ -12,12 +13,16 @@ struct TrainingChoice {
   std::uint64_t epochs = 0;
   std::size_t batchSize = 0;
   std::string schedule;
+  /// Of the optimiser adam; unset: the optimiser's own. @{
+  std::optional<double> learningRate = std::nullopt;
+  std::optional<double> weightDecay = std::nullopt;
+  /// @}
 };
 
-/// | data | network | epochs | batch | learning rate |
-/// |---|---|---|---|---|
-/// | a folder of n pictures | small-cnn | 50,000 / n, from 8 to 60 | the power of two up to n / 4, at most 32 | falls as a cosine |
-/// | others | mnist-cnn | 5 | 64 | constant |
+/// | data | network | epochs | batch | learning rate | weight decay |
+/// |---|---|---|---|---|---|
+/// | a folder of n pictures | small-cnn | 80,000 / n, from 8 to 120 | the power of two up to n / 4, at most 16 | one cycle of up to 0.01 | 0.0005 |
+/// | others | mnist-cnn | 5 | 64 | constant, the optimiser's own | 0 |
 TrainingChoice chooseTraining(bool isPictureFolder, std::size_t pictures);
 
 }  // namespace unmetal

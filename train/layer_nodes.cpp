@@ -81,7 +81,7 @@ struct NodeMaker {
   const Shape& input;
   const std::vector<std::shared_ptr<mps::NNImageNode>>& sources;
   const Trainable& trainable;
-  std::uint64_t dropoutSeed;
+  const NodeSetting& setting;
 
   template <class Source>
   [[nodiscard]] std::shared_ptr<Source> weights() const {
@@ -111,7 +111,10 @@ struct NodeMaker {
     return mps::CNNFullyConnectedNode::create(sources[0], weights<mps::TrainableConvolution>());
   }
   Node operator()(const BatchNormalizationLayer& /*kind*/) const {
-    return mps::CNNBatchNormalizationNode::create(sources[0], weights<mps::TrainableBatchNormalization>());
+    const auto node =
+        mps::CNNBatchNormalizationNode::create(sources[0], weights<mps::TrainableBatchNormalization>());
+    if (setting.isFrozen) node->setFlags(mps::CNNBatchNormalizationFlags::CalculateStatisticsNever);
+    return node;
   }
   Node operator()(const InstanceNormalizationLayer& /*kind*/) const {
     return mps::CNNInstanceNormalizationNode::create(sources[0],
@@ -143,7 +146,7 @@ struct NodeMaker {
     return node;
   }
   Node operator()(const DropoutLayer& kind) const {
-    return mps::CNNDropoutNode::create(sources[0], 1 - kind.rate, dropoutSeed);
+    return mps::CNNDropoutNode::create(sources[0], 1 - kind.rate, setting.dropoutSeed);
   }
   Node operator()(const UpsamplingLayer& kind) const {
     if (kind.mode == UpsamplingMode::Nearest)
@@ -173,8 +176,8 @@ std::shared_ptr<mps::TrainableLayer> makeTrainable(const Layer& layer, const Sha
 std::shared_ptr<mps::NNImageNode> makeNode(const Layer& layer, const Shape& input,
                                            const std::vector<std::shared_ptr<mps::NNImageNode>>& sources,
                                            const std::shared_ptr<mps::TrainableLayer>& trainable,
-                                           std::uint64_t dropoutSeed) {
-  const Node node = std::visit(NodeMaker{layer, input, sources, trainable, dropoutSeed}, layer.kind);
+                                           const NodeSetting& setting) {
+  const Node node = std::visit(NodeMaker{layer, input, sources, trainable, setting}, layer.kind);
   if (trainable || layer.hasGivenLabel) node->setLabel(layer.label);
   return node->resultImage();
 }

@@ -32,10 +32,15 @@ struct LayerSetting {
 std::shared_ptr<mps::TrainableLayer> makeTrainable(const Layer& layer, const Shape& input,
                                                    const LayerSetting& setting);
 
-/// The node of one layer. @param trainable of makeTrainable @param dropoutSeed of a dropout
+/// What is not in the layer's record.
+struct NodeSetting {
+  std::uint64_t dropoutSeed = 0;
+  bool isFrozen = false;  ///< a batch normalisation uses its running statistics
+};
+/// The node of one layer. @param trainable of makeTrainable
 std::shared_ptr<mps::NNImageNode> makeNode(const Layer& layer, const Shape& input,
                                            const std::vector<std::shared_ptr<mps::NNImageNode>>& sources,
                                            const std::shared_ptr<mps::TrainableLayer>& trainable,
-                                           std::uint64_t dropoutSeed);
+                                           const NodeSetting& setting);
 
 }  // namespace unmetal::train::detail

@@ -91,7 +91,9 @@ void NetworkState::makeTrainables() {
     trainableOf.push_back(makeTrainable(
         layer, inputOf(layer),
         {options.device, optimizer, adamForm, options.seed * seedsOfANetwork + trainables.size()}));
-    if (trainableOf.back()) trainables.push_back(trainableOf.back());
+    if (!trainableOf.back()) continue;
+    trainableOf.back()->setFrozen(frozen.contains(layer.label));
+    trainables.push_back(trainableOf.back());
   }
 }
 
@@ -218,6 +220,17 @@ Network::Network(const Shape& pictures, const NetworkOptions& options)
   state_->layers.push_back(std::move(input));
 }
 
+Network Network::copy() const {
+  Network other(inputShape(), options());
+  detail::NetworkState& state = *other.state_;
+  state.layers = state_->layers;
+  state.labels = state_->labels;
+  state.stemCounts = state_->stemCounts;
+  state.frozen = state_->frozen;
+  detail::WeightValues::of(trainableLayers(), device()).giveTo(other.trainableLayers(), device());
+  return other;
+}
+
 Features Network::addTo(const std::shared_ptr<detail::NetworkState>& state, const LayerKind& kind,
                         std::span<const Features> inputs, const std::string& label) {
   std::vector<std::size_t> indices;
@@ -314,6 +327,35 @@ std::shared_ptr<mps::TrainableLayer> Network::trainableLayer(const std::string& 
   return state_->trainableOf[index];
 }
 
+std::size_t Network::freeze(const std::string& prefix) {
+  return setFrozen(prefix, true);
+}
+
+std::size_t Network::unfreeze(const std::string& prefix) {
+  return setFrozen(prefix, false);
+}
+
+bool Network::isFrozen(const std::string& label) const {
+  return state_->frozen.contains(layer(label).label);
+}
+
+std::size_t Network::setFrozen(const std::string& prefix, bool isFrozen) {
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < layers().size(); ++i) {
+    const Layer& layer = layers()[i];
+    if (layer.parameters.empty() || !layer.label.starts_with(prefix)) continue;
+    if (isFrozen)
+      state_->frozen.insert(layer.label);
+    else
+      state_->frozen.erase(layer.label);
+    if (i < state_->trainableOf.size()) state_->trainableOf[i]->setFrozen(isFrozen);
+    ++count;
+  }
+  if (count == 0)
+    throw mps::Error("Network: there is no layer with parameters whose label begins with \"" + prefix + "\"");
+  return count;
+}
+
 std::shared_ptr<mps::NNImageNode> Network::makeNodes(const std::shared_ptr<mps::NNImageNode>& pictures,
                                                      GraphKind kind) const {
   state_->makeTrainables();
@@ -328,9 +370,10 @@ std::shared_ptr<mps::NNImageNode> Network::makeNodes(const std::shared_ptr<mps::
                                : kind == GraphKind::Training && isSoftmax(layer) && i + 1 == layers().size();
     const std::uint64_t seed = (options().seed + 1) * seedsOfANetwork - 1 - dropouts;
     if (isDropout(layer)) ++dropouts;
-    images.push_back(
-        isLeftOut ? sources[0]
-                  : detail::makeNode(layer, state_->inputOf(layer), sources, state_->trainableOf[i], seed));
+    images.push_back(isLeftOut
+                         ? sources[0]
+                         : detail::makeNode(layer, state_->inputOf(layer), sources, state_->trainableOf[i],
+                                            {seed, state_->frozen.contains(layer.label)}));
   }
   return images.back();
 }

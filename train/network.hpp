@@ -17,6 +17,7 @@
 #include "mps/optimizer/optimizer.hpp"
 #include "mps/trainable/optimizer_slots.hpp"
 #include "mps/trainable/trainable_layer.hpp"
+#include "train/evaluation.hpp"
 #include "train/layers.hpp"
 #include "train/normalization.hpp"
 
@@ -123,6 +124,20 @@ struct NetworkOptions {
   mps::ImageFeatureChannelFormat format = mps::ImageFeatureChannelFormat::Float32;
 };
 
+/// Of weights that are loaded.
+enum class Head {
+  OfFile,  ///< a last layer that does not fit is an error
+  Own,     ///< a last layer that does not fit keeps the network's own values
+};
+
+struct LoadOptions {
+  /// Fine-tuning for other classes: the last convolution or dense layer gets so many channels, and begins anew from the seed where
+  /// the file has another number of them. 0: as in the file. In the file of fromFile() it stands for the word "classes".
+  std::size_t classes = 0;
+  /// Of a file of fromFile() that does not say it; one that does must say the same.
+  std::optional<Shape> pictures = std::nullopt;
+};
+
 /// Which graph nodes are for.
 enum class GraphKind {
   Training,   ///< with dropout, without a softmax at the end, which the loss has
@@ -134,17 +149,6 @@ struct TrainingGraph {
   /// Takes one batch of pictures and one of labels, writes the losses into the labels and updates the layers.
   std::shared_ptr<mps::NNGraph> graph = nullptr;
   std::shared_ptr<mps::LossScale> lossScale = nullptr;  ///< of Float16; null in Float32
-};
-
-/// How well a network tells the classes of pictures apart.
-struct Evaluation {
-  std::size_t correct = 0;  ///< pictures whose class has the largest probability
-  std::size_t count = 0;
-  double loss = 0;  ///< mean cross-entropy
-
-  [[nodiscard]] double accuracy() const {
-    return count == 0 ? 0 : static_cast<double>(correct) / static_cast<double>(count);
-  }
 };
 
 /// A convolutional network: its layers in the order in which they were added, and their weights.
@@ -174,6 +178,9 @@ class Network {
   /// @param pictures {height, width, channels} of each
   explicit Network(const Shape& pictures, const NetworkOptions& options = {});
 
+  /// Another network with the same layers, values and frozen layers, without an optimiser. No work on this one may be in flight.
+  [[nodiscard]] Network copy() const;
+
   /// The pictures.
   [[nodiscard]] Features input() const;
   /// What the methods of Features are short for. @param inputs handles of this network
@@ -200,6 +207,19 @@ class Network {
   /// Layers whose labels agree up to the last point ("layer1.0.conv1", "layer1.0.conv2") stand in a frame.
   [[nodiscard]] std::string drawing() const;
 
+  /// @name Layers that are not trained
+  /// Their weights stay as they are, and a batch normalisation among them computes with its running statistics, as in use. So it
+  /// is in training graphs, and trainers, that are made later; setOptimizer() does not change it, files do not say it.
+  /// @{
+  /// @param prefix of their labels: "conv1", or "layer1." for all of a stage @return how many layers with parameters these are
+  /// @throws mps::Error when there are none
+  std::size_t freeze(const std::string& prefix);
+  /// The other way round. @throws mps::Error likewise
+  std::size_t unfreeze(const std::string& prefix);
+  /// @throws mps::Error when there is no such layer
+  [[nodiscard]] bool isFrozen(const std::string& label) const;
+  /// @}
+
   /// @name Use
   /// @{
   /// @throws mps::Error for data of another shape or number of classes
@@ -220,11 +240,19 @@ class Network {
   /// A network of a file that save() has written; the file says of what layers. It may come from anywhere: nothing in it is
   /// trusted. @param options all but the layers: the seed of dropout, the device, the format
   /// @throws mps::Error, naming the file, for what is not such a file
-  static Network load(const std::filesystem::path& path, const NetworkOptions& options = {});
+  /// @param loading unless it is empty, of how many classes the loaded network is
+  static Network load(const std::filesystem::path& path, const NetworkOptions& options = {},
+                      const LoadOptions& loading = {});
+  /// A network as somebody has written it down in JSON; docs/network-file.md says how. It has the weights of the seed.
+  /// @throws mps::Error, naming file, layer and field, for what is no network
+  static Network fromFile(const std::filesystem::path& path, const NetworkOptions& options = {},
+                          const LoadOptions& loading = {});
   /// Takes the weights of a file with the same labels and shapes: of save(), a checkpoint of the program, or one of your own. Of
-  /// save() the normalisation as well.
+  /// save() the normalisation as well. Tensors of Float32, Float16, BF16 and F64 are taken.
+  /// @param head what becomes of the last layer with weights where it is missing in the file, or of another shape
+  /// @return the label of that layer in case it begins anew, else nothing
   /// @throws mps::Error, naming file and tensor, when one is missing or has another shape; nothing has changed then
-  void loadWeights(const std::filesystem::path& path);
+  std::optional<std::string> loadWeights(const std::filesystem::path& path, Head head = Head::OfFile);
   /// @}
 
   /// @name Normalisation of pictures
@@ -265,6 +293,7 @@ class Network {
 
  private:
   friend class Features;
+  std::size_t setFrozen(const std::string& prefix, bool isFrozen);
   static Features addTo(const std::shared_ptr<detail::NetworkState>& state, const LayerKind& kind,
                         std::span<const Features> inputs, const std::string& label);
 

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
 
 #include "mps/core/error.hpp"
@@ -114,32 +115,97 @@ TEST(NetworkFile, ThatIsWrongIsRefused) {
   };
   EXPECT_EQ(troubleOf(networkOf("[" + dense + "]")), "");
   EXPECT_THAT(troubleOf("", false), HasSubstr("it holds weights, but no network"));
-  EXPECT_EQ(troubleOf("{"), "its network is not JSON");
-  EXPECT_EQ(troubleOf("[]"), "network is not an object");
-  EXPECT_EQ(troubleOf("{}"), "network: \"version\" is missing, expected a whole number");
-  EXPECT_EQ(troubleOf(R"({"version":2})"), "network: \"version\" is 2, expected 1");
-  EXPECT_EQ(troubleOf(networkOf("[]", "7")), "network: \"pictures\" is not an object");
+  EXPECT_EQ(troubleOf("{"), "the network is not JSON");
+  EXPECT_EQ(troubleOf("[]"), "the network is not an object");
+  EXPECT_THAT(troubleOf("{}"), StartsWith("the network: \"pictures\" is missing, expected an object"));
+  EXPECT_EQ(troubleOf(R"({"version":2})"), "the network: \"version\" is 2, expected 1");
+  EXPECT_EQ(troubleOf(networkOf("[]", "7")), "\"pictures\" is not an object");
   EXPECT_EQ(troubleOf(networkOf("[]", R"({"height":-1})")),
-            "network: \"pictures\": \"height\" is -1, expected a whole number");
+            "\"pictures\": \"height\" is -1, expected a whole number");
   EXPECT_THAT(troubleOf(networkOf("7")), HasSubstr("\"layers\" is no list"));
   EXPECT_EQ(troubleOf(networkOf("[]")), "Network: it has no layers");
-  EXPECT_EQ(troubleOf(networkOf("[7]")), "network: layer 1 is not an object");
-  EXPECT_EQ(with(R"("d")", "8"), "network: layer 1: \"label\" is 8, expected a text");
-  EXPECT_EQ(with(R"("d")", R"("")"),
-            "network: layer 1: \"label\" is \"\", expected a text that is not empty");
-  EXPECT_EQ(with(R"("dense")", R"("dance")"),
-            "network: layer 1: \"kind\" is \"dance\", expected one that is known");
-  EXPECT_EQ(with(R"("dense")", R"("input")"),
-            "network: layer 1: \"kind\" is \"input\", expected one that is known");
+  EXPECT_EQ(troubleOf(networkOf("[7]")), "layer 1 is not an object");
+  EXPECT_EQ(with(R"("d")", "8"), "layer 1: \"label\" is 8, expected a text");
+  EXPECT_EQ(with(R"("d")", R"("")"), "layer 1 \"\": \"label\" is \"\", expected a text that is not empty");
+  EXPECT_THAT(
+      with(R"("dense")", R"("dance")"),
+      StartsWith("layer 1 \"d\": \"kind\" is \"dance\", expected one of convolution, transposedConvolution"));
+  EXPECT_THAT(with(R"("dense")", R"("input")"),
+              StartsWith("layer 1 \"d\": \"kind\" is \"input\", expected one of"));
   EXPECT_EQ(with(R"(["input"])", R"(["d"])"),
-            "network: layer 1: \"inputs\" is [\"d\"], expected labels of layers before it");
-  EXPECT_EQ(with(R"(["input"])", "[]"), "dense \"d\": number of inputs is 0, expected 1");
-  EXPECT_EQ(with(R"(:2)", R"(:"2")"), "network: layer 1: \"channels\" is \"2\", expected a whole number");
-  EXPECT_EQ(with("true", "1"), "network: layer 1: \"biases\" is 1, expected true or false");
+            "layer 1 \"d\": \"inputs\" is [\"d\"], expected labels of layers before it");
+  EXPECT_EQ(with(R"(["input"])", "[]"), "layer 1 \"d\": dense \"d\": number of inputs is 0, expected 1");
+  EXPECT_EQ(with(R"(:2)", R"(:"2")"), "layer 1 \"d\": \"channels\" is \"2\", expected a whole number");
+  EXPECT_EQ(with("true", "1"), "layer 1 \"d\": \"biases\" is 1, expected true or false");
   EXPECT_EQ(with(R"("he")", R"("she")"),
-            "network: layer 1: \"initialization\" is \"she\", expected a word that is known");
+            "layer 1 \"d\": \"initialization\" is \"she\", expected one of he, glorot, constant");
+  EXPECT_EQ(with("biases", "bias"),
+            "layer 1 \"d\": \"bias\" is no field of it; there are biases, channels, initialization, inputs, "
+            "kind, label");
   EXPECT_THAT(with(R"(:2)", R"(:2000000000)"),
               StartsWith("tensor \"d.weight\" is F32[2, 1, 1, 1], expected "));
+}
+
+/// conv, batch normalisation, and a dense layer with so many channels.
+Network classifier(std::size_t classes, std::uint64_t seed = 1) {
+  Network network({4, 4, 1}, {.seed = seed, .device = device()});
+  network.input().convolution(3, 3).batchNormalization().relu().globalAveragePool().dense(classes);
+  return network;
+}
+
+std::vector<float> valuesOf(const Network& network, const std::string& label) {
+  std::vector<float> values;
+  for (const mps::SafetensorsTensor& tensor : network.trainableLayer(label)->tensors(false)) {
+    const std::size_t first = values.size();
+    values.resize(first + tensor.bytes.size() / sizeof(float));
+    std::memcpy(&values[first], tensor.bytes.data(), tensor.bytes.size());
+  }
+  return values;
+}
+
+TEST(NetworkFile, AnotherHeadBeginsAnew) {
+  const TestFolder folder;
+  const auto path = folder / "net.safetensors";
+  const Network before = classifier(5);
+  before.save(path);
+  Network other = classifier(2, 7);
+  EXPECT_THAT(errorOf<mps::Error>([&] { other.loadWeights(path); }),
+              HasSubstr("tensor \"dense1.weight\" is F32[5"));
+  EXPECT_EQ(other.loadWeights(path, Head::Own), "dense1");
+  EXPECT_EQ(valuesOf(other, "conv1"), valuesOf(before, "conv1"));
+  EXPECT_EQ(valuesOf(other, "dense1"), valuesOf(classifier(2, 7), "dense1"));
+  Network same = classifier(5, 7);
+  EXPECT_EQ(same.loadWeights(path, Head::Own), std::nullopt);
+  EXPECT_EQ(valuesOf(same, "dense1"), valuesOf(before, "dense1"));
+
+  const Network loaded = Network::load(path, {.seed = 7, .device = device()}, {.classes = 2});
+  EXPECT_EQ(loaded.outputShape().channels, 2U);
+  EXPECT_EQ(valuesOf(loaded, "conv1"), valuesOf(before, "conv1"));
+  EXPECT_EQ(valuesOf(loaded, "dense1"), valuesOf(other, "dense1"));
+  const Network unchanged = Network::load(path, {.seed = 7, .device = device()}, {.classes = 5});
+  EXPECT_EQ(valuesOf(unchanged, "dense1"), valuesOf(before, "dense1"));
+
+  // Others than the last layer are not forgiven.
+  Network wider({4, 4, 1}, {.device = device()});
+  wider.input().convolution(6, 3).batchNormalization().relu().globalAveragePool().dense(5);
+  EXPECT_THAT(errorOf<mps::Error>([&] { wider.loadWeights(path, Head::Own); }),
+              HasSubstr("\"conv1.weight\""));
+}
+
+TEST(NetworkFile, TypesOfOtherProgramsAreConverted) {
+  const TestFolder folder;
+  const auto path = folder / "weights.safetensors";
+  const std::vector<std::uint16_t> halves{0x3C00, 0xC000};  // 1 and -2
+  const std::vector<float> biases{3, 4};
+  mps::writeSafetensors(
+      path,
+      {{"dense1.weight", mps::DataType::Float16, {2, 1, 1, 1}, std::as_bytes(std::span(halves))},
+       {"dense1.bias", mps::DataType::Float32, {2}, std::as_bytes(std::span(biases))}},
+      {});
+  Network network({1, 1, 1}, {.device = device()});
+  network.input().dense(2);
+  network.loadWeights(path);
+  EXPECT_EQ(valuesOf(network, "dense1"), (std::vector<float>{1, -2, 3, 4}));
 }
 
 TEST(NetworkFile, OfANumberThatIsNotFiniteIsRefused) {

@@ -2,6 +2,7 @@
 
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,7 @@ struct NetworkState {
   std::map<std::string, std::size_t> labels;      ///< index of each layer
   std::map<std::string, std::size_t> stemCounts;  ///< of labels that the network has made
 
+  std::set<std::string> frozen;  ///< labels of layers that are not trained
   std::shared_ptr<mps::NNOptimizer> optimizer;
   mps::AdamForm adamForm = mps::AdamForm::Adam;
   Network::TensorCheck tensorCheck;

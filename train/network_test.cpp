@@ -21,6 +21,8 @@
 #include "mtl/command_buffer.hpp"
 #include "mtl/command_queue.hpp"
 #include "mtl/device.hpp"
+#include "train/dataset.hpp"
+#include "train/trainer.hpp"
 
 namespace unmetal::train::network_test {
 namespace {
@@ -407,6 +409,38 @@ TEST(Network, TensorsAreAskedForBeforeLayersAreAdded) {
   EXPECT_EQ(network.layers().back().label, "bn1");
   EXPECT_EQ(asked, (std::vector<std::string>{"conv1.weight", "conv1.bias", "bn1.weight", "bn1.bias",
                                              "bn1.running_mean", "bn1.running_var"}));
+}
+
+TEST(Network, FrozenLayersStay) {
+  Network network({6, 6, 1}, {.device = mtl::newCPUDevice(1)});
+  network.input().convolution(4, 3, {}, "stem.conv").batchNormalization({}, "stem.norm").relu().dense(2);
+  EXPECT_EQ(network.freeze("stem."), 2U);
+  EXPECT_TRUE(network.isFrozen("stem.norm"));
+  EXPECT_FALSE(network.isFrozen("dense1"));
+  const auto valuesOf = [&](const std::string& label) {
+    std::vector<std::byte> bytes;
+    for (const mps::SafetensorsTensor& tensor : network.trainableLayer(label)->tensors(false))
+      bytes.insert(bytes.end(), tensor.bytes.begin(), tensor.bytes.end());
+    return bytes;
+  };
+  std::vector<float> pixels(8 * 36);
+  for (std::size_t i = 0; i < pixels.size(); ++i) pixels[i] = static_cast<float>(i * i % 13) / 13;
+  const MemoryDataset data({6, 6, 1}, pixels, {0, 1, 0, 1, 0, 1, 0, 1});
+  const auto conv = valuesOf("stem.conv");
+  const auto norm = valuesOf("stem.norm");
+  const auto dense = valuesOf("dense1");
+  const double loss = network.evaluate(data).loss;
+  const auto reports = Trainer(network, {.epochs = 1, .batchSize = 8}).fit(data);
+  EXPECT_EQ(valuesOf("stem.conv"), conv);
+  EXPECT_EQ(valuesOf("stem.norm"), norm) << "its statistics, too";
+  EXPECT_NE(valuesOf("dense1"), dense);
+  EXPECT_NEAR(reports[0].loss, loss, 1e-5) << "the first step computes with the running statistics";
+  EXPECT_EQ(network.unfreeze("stem.conv"), 1U);
+  Trainer(network, {.epochs = 1, .batchSize = 8}).fit(data);
+  EXPECT_NE(valuesOf("stem.conv"), conv);
+  EXPECT_EQ(valuesOf("stem.norm"), norm);
+  EXPECT_THAT(errorOf<mps::Error>([&] { network.freeze("relu"); }),
+              HasSubstr("there is no layer with parameters whose label begins with \"relu\""));
 }
 
 }  // namespace

@@ -10,8 +10,8 @@
 #include "mps/loss/loss.hpp"
 #include "mps/weights/test_folder.hpp"
 #include "mtl/device.hpp"
+#include "train/class_weights.hpp"
 #include "train/dataset_batches.hpp"
-#include "train/loss_labels.hpp"
 #include "train/trainer.hpp"
 
 namespace unmetal::train::normalization_test {
@@ -97,16 +97,17 @@ TEST(NormalizationTest, WhatCannotBeIsRefused) {
   EXPECT_EQ(network.normalization(), std::nullopt);
 }
 
-TEST(LossLabels, AreClassesOrShares) {
+TEST(StepLabels, AreClassesOrShares) {
   const auto device = mtl::createSystemDefaultDevice();
   Batch batch;
   batch.labels = {2, 0};
-  detail::LossLabels classes(device, 2, 3, {.flip = true});
+  detail::StepLabels classes(device, 2, 3, {}, {.flip = true});
   classes.write(batch);
   EXPECT_EQ(std::dynamic_pointer_cast<mps::CNNLossLabels>(classes.states()[0])->labelsImage(), nullptr);
 
   batch.others = {{1, 0.25F}, {0, 0.5F}};
-  detail::LossLabels shares(device, 2, 3, {.mixup = 1, .labelSmoothing = 0.3});
+  const std::vector<float> classWeights{1, 2, 4};
+  detail::StepLabels shares(device, 2, 3, classWeights, {.mixup = 1, .labelSmoothing = 0.3});
   shares.write(batch);
   const std::vector<std::vector<float>> expected{{0.1F, 0.275F, 0.625F}, {0.8F, 0.1F, 0.1F}};
   for (std::size_t i = 0; i < 2; ++i) {
@@ -114,10 +115,12 @@ TEST(LossLabels, AreClassesOrShares) {
     std::vector<float> found(3);
     labels->labelsImage()->readBytes(std::span(found), mps::DataLayout::HeightxWidthxFeatureChannels);
     for (std::size_t k = 0; k < 3; ++k) EXPECT_NEAR(found[k], expected[i][k], 1e-6F);
+    labels->weightsImage()->readBytes(std::span(found), mps::DataLayout::HeightxWidthxFeatureChannels);
+    EXPECT_EQ(found, std::vector<float>(3, i == 0 ? 3.5F : 1));
   }
 }
 
-TEST(LossLabels, SmoothedOnesRaiseTheLossOfASureNetwork) {
+TEST(StepLabels, SmoothedOnesRaiseTheLossOfASureNetwork) {
   const MemoryDataset data({1, 1, 1}, std::vector<float>{-1, 1}, {0, 1});
   const auto lossWith = [&](const Augmentation& augmentation) {
     Network network({1, 1, 1});

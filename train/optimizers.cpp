@@ -14,6 +14,8 @@ using Make = std::shared_ptr<mps::NNOptimizer> (*)(const std::shared_ptr<mtl::De
 struct NamedOptimizer {
   std::string_view name;
   double learningRate;
+  double weightDecay;
+  mps::NNRegularizationType regularization;
   mps::AdamForm form;
   Make make;
 };
@@ -39,12 +41,16 @@ std::shared_ptr<mps::NNOptimizer> adam(const std::shared_ptr<mtl::Device>& devic
   return mps::NNOptimizerAdam::create(device, 0.9, 0.999, 1e-8F, 0, descriptor);
 }
 
-constexpr std::array optimizers{NamedOptimizer{"sgd", 0.1, mps::AdamForm::Adam, sgd},
-                                NamedOptimizer{"momentum", 0.01, mps::AdamForm::Adam, momentum},
-                                NamedOptimizer{"nesterov", 0.01, mps::AdamForm::Adam, nesterov},
-                                NamedOptimizer{"rmsprop", 0.001, mps::AdamForm::Adam, rmsProp},
-                                NamedOptimizer{"adam", 0.001, mps::AdamForm::Adam, adam},
-                                NamedOptimizer{"amsgrad", 0.001, mps::AdamForm::AMSGrad, adam}};
+using mps::AdamForm;
+using Regularization = mps::NNRegularizationType;
+constexpr std::array optimizers{
+    NamedOptimizer{"sgd", 0.1, 0, Regularization::L2, AdamForm::Adam, sgd},
+    NamedOptimizer{"momentum", 0.01, 0, Regularization::L2, AdamForm::Adam, momentum},
+    NamedOptimizer{"nesterov", 0.01, 0, Regularization::L2, AdamForm::Adam, nesterov},
+    NamedOptimizer{"rmsprop", 0.001, 0, Regularization::L2, AdamForm::Adam, rmsProp},
+    NamedOptimizer{"adam", 0.001, 0, Regularization::L2, AdamForm::Adam, adam},
+    NamedOptimizer{"amsgrad", 0.001, 0, Regularization::L2, AdamForm::AMSGrad, adam},
+    NamedOptimizer{"adamw", 0.001, 0.01, Regularization::Decoupled, AdamForm::Adam, adam}};
 
 const NamedOptimizer& findOptimizer(const std::string& name) {
   for (const NamedOptimizer& optimizer : optimizers)
@@ -67,6 +73,10 @@ double defaultLearningRate(const std::string& optimizerName) {
   return findOptimizer(optimizerName).learningRate;
 }
 
+double defaultWeightDecay(const std::string& optimizerName) {
+  return findOptimizer(optimizerName).weightDecay;
+}
+
 mps::AdamForm adamFormOf(const std::string& optimizerName) {
   return findOptimizer(optimizerName).form;
 }
@@ -74,10 +84,11 @@ mps::AdamForm adamFormOf(const std::string& optimizerName) {
 std::shared_ptr<mps::NNOptimizer> makeOptimizer(const std::shared_ptr<mtl::Device>& device,
                                                 const std::string& name, double learningRate,
                                                 double weightDecay) {
-  const auto kind = weightDecay != 0 ? mps::NNRegularizationType::L2 : mps::NNRegularizationType::None;
+  const NamedOptimizer& optimizer = findOptimizer(name);
+  const auto kind = weightDecay != 0 ? optimizer.regularization : mps::NNRegularizationType::None;
   const mps::NNOptimizerDescriptor descriptor(static_cast<float>(learningRate), 1.0F, kind,
                                               static_cast<float>(weightDecay));
-  return findOptimizer(name).make(device, descriptor);
+  return optimizer.make(device, descriptor);
 }
 
 }  // namespace unmetal::train

@@ -82,12 +82,14 @@ Evaluation Network::evaluate(const Dataset& data) const {
                      "1x1 pixel with a score for each class");
   detail::checkFits(data, "data", inputShape(), output.channels);
   Evaluation evaluation;
+  evaluation.classCount = output.channels;
   double loss = 0;
   classify(*state_, *this, data, [&](const Batch& batch, const std::vector<float>& probabilities) {
     for (std::size_t i = 0; i < batch.count(); ++i) {
       const auto row = std::span(probabilities).subspan(i * output.channels, output.channels);
       const auto answer = static_cast<std::size_t>(std::ranges::max_element(row) - row.begin());
       evaluation.correct += answer == batch.labels[i] ? 1 : 0;
+      ++evaluation.confusion[{batch.labels[i], static_cast<std::uint32_t>(answer)}];
       // The least probability that float32 holds stands for one that has become 0.
       loss -= std::log(std::max(static_cast<double>(row[batch.labels[i]]), 1e-45));
     }

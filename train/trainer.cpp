@@ -1,20 +1,17 @@
 #include "train/trainer.hpp"
 
-#include <array>
 #include <chrono>
 #include <cmath>
+#include <limits>
 
 #include "mps/core/error.hpp"
-#include "mps/core/image_batch.hpp"
-#include "mps/core/image_descriptor.hpp"
-#include "mps/loss/loss.hpp"
-#include "mtl/command_buffer.hpp"
-#include "mtl/command_queue.hpp"
 #include "mtl/device.hpp"
+#include "train/class_weights.hpp"
 #include "train/dataset_batches.hpp"
+#include "train/fit.hpp"
 #include "train/learning_rate_schedule.hpp"
-#include "train/loss_labels.hpp"
 #include "train/optimizers.hpp"
+#include "train/weight_average.hpp"
 #include "train/weight_values.hpp"
 
 namespace unmetal::train {
@@ -23,112 +20,6 @@ namespace {
 double secondsNow() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
-
-/// A step that was committed and not looked at yet.
-struct InFlight {
-  mps::ImageBatch images;
-  detail::LossLabels labels;
-  std::shared_ptr<mtl::CommandBuffer> commandBuffer;
-  StepReport report;
-};
-
-/// One call of Trainer::fit.
-class Fit {
- public:
-  Fit(Network& network, mps::NNGraph& graph, const TrainerOptions& options, double learningRate,
-      const Dataset& training, std::uint64_t firstEpoch)
-      : network_(network),
-        graph_(graph),
-        options_(options),
-        queue_(network.device()->newCommandQueue()),
-        format_(detail::formatOf(training, *network.device(), network.normalization())),
-        loader_(training.size(),
-                detail::sourceFrom(training, {format_, network.inputShape(), options.augmentation,
-                                              options.seed, network.normalization()}),
-                batchOptions(options, firstEpoch)),
-        schedule_(options.schedule, learningRate, loader_.batchesPerEpoch(), options.epochs) {
-    const Shape& shape = network.inputShape();
-    for (InFlight& slot : slots_) {
-      slot.images = mps::ImageBatch::create(
-          network.device(), {format_, shape.width, shape.height, shape.channels}, options.batchSize);
-      slot.labels = detail::LossLabels(network.device(), options.batchSize, network.outputShape().channels,
-                                       options.augmentation);
-    }
-  }
-
-  /// Trains for one epoch. @return its mean loss; nothing when a callback has stopped it
-  std::optional<double> runEpoch() {
-    lossSum_ = 0;
-    for (Batch batch; loader_.next(batch);) {
-      InFlight& slot = slots_[step_ % slots_.size()];
-      finishStep(slot);
-      if (stops_) break;
-      encodeStep(batch, slot);
-      if (!batch.isLastOfEpoch) continue;
-      finishAll();
-      if (stops_) break;
-      return lossSum_ / static_cast<double>(loader_.batchesPerEpoch());
-    }
-    finishAll();
-    return std::nullopt;
-  }
-
- private:
-  static BatchOptions batchOptions(const TrainerOptions& options, std::uint64_t firstEpoch) {
-    BatchOptions batches;
-    batches.batchSize = options.batchSize;
-    batches.seed = options.seed;
-    batches.firstEpoch = firstEpoch;
-    batches.endEpoch = firstEpoch + options.epochs;
-    return batches;
-  }
-
-  void encodeStep(const Batch& batch, InFlight& slot) {
-    slot.images.writeBytes(std::span<const std::byte>(batch.images),
-                           mps::DataLayout::HeightxWidthxFeatureChannels);
-    slot.labels.write(batch);
-    const double rate = schedule_.rateAt(step_);
-    network_.setLearningRate(rate);
-    slot.report = {batch.epoch + 1, batch.index + 1, loader_.batchesPerEpoch(), 0, rate};
-    slot.commandBuffer = queue_->commandBuffer();
-    graph_.encodeBatch(slot.commandBuffer, {slot.images}, {slot.labels.states()});
-    mps::StateBatchSynchronize(slot.labels.states(), slot.commandBuffer);
-    slot.commandBuffer->commit();
-    ++step_;
-  }
-
-  void finishStep(InFlight& slot) {
-    if (!slot.commandBuffer) return;
-    const auto commandBuffer = std::exchange(slot.commandBuffer, nullptr);
-    commandBuffer->throwIfFailed();
-    std::vector<float> losses(options_.batchSize);
-    mps::CNNLossLabels::lossImages(slot.labels.states())
-        .readBytes(std::span(losses), mps::DataLayout::HeightxWidthxFeatureChannels);
-    for (const float loss : losses) slot.report.loss += static_cast<double>(loss);
-    lossSum_ += slot.report.loss;
-    if (!std::isfinite(slot.report.loss))
-      throw mps::Error("the loss is no longer finite at step " + std::to_string(slot.report.step) +
-                       " of epoch " + std::to_string(slot.report.epoch) + "; give a smaller learning rate");
-    if (!stops_ && options_.onStep && !options_.onStep(slot.report)) stops_ = true;
-  }
-
-  /// In the order of their steps: the one that the next step would use is the oldest.
-  void finishAll() {
-    for (std::size_t i = 0; i < slots_.size(); ++i) finishStep(slots_[(step_ + i) % slots_.size()]);
-  }
-
-  Network& network_;
-  mps::NNGraph& graph_;
-  const TrainerOptions& options_;
-  std::shared_ptr<mtl::CommandQueue> queue_;
-  mps::ImageFeatureChannelFormat format_;
-  BatchLoader loader_;
-  LearningRateSchedule schedule_;
-  std::array<InFlight, 3> slots_;
-  std::uint64_t step_ = 0;
-  double lossSum_ = 0;
-  bool stops_ = false;
-};
 
 }  // namespace
 
@@ -147,17 +38,19 @@ struct Trainer::State {
   TrainerOptions options;
   double learningRate = 0;
   TrainingGraph training;
-  std::uint64_t epochs = 0;  ///< done
+  std::unique_ptr<detail::WeightAverage> average;  ///< null: there is none
+  std::uint64_t epochs = 0;                        ///< done
 
   State(const Network& trained, TrainerOptions wanted) : network(trained), options(std::move(wanted)) {
     if (options.epochs == 0) throw mps::Error("Trainer", "epochs", "0", "at least 1");
     const auto own = options.optimizer.optimizer();
-    if (own && options.weightDecay != 0)
-      throw mps::Error("Trainer", "weightDecay", std::to_string(options.weightDecay),
-                       "0 with an optimiser that has a regularisation of its own");
-    if (!std::isfinite(options.weightDecay) || options.weightDecay < 0)
-      throw mps::Error("Trainer", "weightDecay", std::to_string(options.weightDecay), "0 or more");
     const std::string name = options.optimizer.name();
+    const double weightDecay = options.weightDecay.value_or(own ? 0 : defaultWeightDecay(name));
+    if (own && weightDecay != 0)
+      throw mps::Error("Trainer", "weightDecay", std::to_string(weightDecay),
+                       "0 with an optimiser that has a regularisation of its own");
+    if (!std::isfinite(weightDecay) || weightDecay < 0)
+      throw mps::Error("Trainer", "weightDecay", std::to_string(weightDecay), "0 or more");
     learningRate = options.learningRate.value_or(own ? static_cast<double>(own->learningRate())
                                                      : defaultLearningRate(name));
     // What it refuses is refused now.
@@ -166,25 +59,60 @@ struct Trainer::State {
     if (own)
       network.setOptimizer(own);
     else
-      network.setOptimizer(makeOptimizer(network.device(), name, learningRate, options.weightDecay),
+      network.setOptimizer(makeOptimizer(network.device(), name, learningRate, weightDecay),
                            adamFormOf(name));
+    if (!std::isfinite(options.clipNorm) || options.clipNorm < 0)
+      throw mps::Error("Trainer", "clipNorm", std::to_string(options.clipNorm), "0 or more");
+    if (!(options.averageDecay >= 0 && options.averageDecay < 1))
+      throw mps::Error("Trainer", "averageDecay", std::to_string(options.averageDecay),
+                       "0 or more, and below 1");
+    detail::checkClassWeights(options.classWeights, network.outputShape().channels);
     training = network.makeTrainingGraph(options.batchSize);
+    training.graph->setGradientNormLimit(static_cast<float>(options.clipNorm));
+    if (options.averageDecay > 0)
+      average = std::make_unique<detail::WeightAverage>(network.trainableLayers(), network.device(),
+                                                        options.averageDecay);
   }
 
   std::vector<EpochReport> fit(const Dataset& data, const Dataset* validation);
+  void checkData(const Dataset& data, const Dataset* validation) const;
+  [[nodiscard]] detail::FitSettings fitSettings() const;
 };
 
+namespace {
+
+/// Which epoch is the best one, and for how long there was no better one.
+class BestEpoch {
+ public:
+  explicit BestEpoch(BestBy by) : by_(by) {}
+
+  /// @return whether no earlier one is as good
+  bool isBetter(const Evaluation& validation) {
+    // Pictures that are right are counted, so that no rounding decides.
+    const double value = by_ == BestBy::Accuracy ? static_cast<double>(validation.correct) : -validation.loss;
+    ++epochsWithoutBetter_;
+    if (!(value > best_)) return false;
+    best_ = value;
+    epochsWithoutBetter_ = 0;
+    return true;
+  }
+  [[nodiscard]] std::uint64_t epochsWithoutBetter() const { return epochsWithoutBetter_; }
+
+ private:
+  BestBy by_;
+  double best_ = -std::numeric_limits<double>::infinity();
+  std::uint64_t epochsWithoutBetter_ = 0;
+};
+
+}  // namespace
+
 std::vector<EpochReport> Trainer::State::fit(const Dataset& data, const Dataset* validation) {
-  const std::size_t classes = network.outputShape().channels;
-  detail::checkFits(data, "training data", network.inputShape(), classes, options.augmentation);
-  if (validation != nullptr)
-    detail::checkFits(*validation, "validation data", network.inputShape(), classes);
-  else if (options.keepBest)
-    throw mps::Error("Trainer: keepBest needs validation data, which fit() was not given");
-  Fit fit(network, *training.graph, options, learningRate, data, epochs);
+  checkData(data, validation);
+  if (average) average->useForTraining();
+  detail::Fit fit(network, *training.graph, fitSettings(), data);
   std::vector<EpochReport> reports;
-  std::optional<detail::WeightValues> best;
-  std::size_t bestCorrect = 0;
+  std::optional<detail::WeightValues> bestValues;
+  BestEpoch best(options.bestBy);
   bool goesOn = true;
   for (std::uint64_t i = 0; goesOn && i < options.epochs; ++i) {
     const double begin = secondsNow();
@@ -194,21 +122,51 @@ std::vector<EpochReport> Trainer::State::fit(const Dataset& data, const Dataset*
     report.epoch = ++epochs;
     report.loss = *loss;
     if (validation != nullptr) {
+      if (average) average->useForEvaluation();
       report.validation = network.evaluate(*validation);
-      report.isBest = reports.empty() || report.validation->correct > bestCorrect;
-      if (report.isBest) bestCorrect = report.validation->correct;
+      report.isBest = best.isBetter(*report.validation);
       if (report.isBest && options.keepBest)
-        best = detail::WeightValues::of(network.trainableLayers(), network.device());
+        bestValues = detail::WeightValues::of(network.trainableLayers(), network.device());
+      if (average) average->useForTraining();
     }
     report.seconds = secondsNow() - begin;
     reports.push_back(report);
-    goesOn = !options.onEpoch || options.onEpoch(report);
+    goesOn = (!options.onEpoch || options.onEpoch(report)) &&
+             (options.patience == 0 || best.epochsWithoutBetter() < options.patience);
   }
-  if (best) {
-    best->giveTo(network.trainableLayers(), network.device());
-    training.graph->reloadFromDataSources();
-  }
+  if (average) average->useForEvaluation();
+  if (bestValues) bestValues->giveTo(network.trainableLayers(), network.device());
+  if (average || bestValues) training.graph->reloadFromDataSources();
   return reports;
+}
+
+void Trainer::State::checkData(const Dataset& data, const Dataset* validation) const {
+  const std::size_t classes = network.outputShape().channels;
+  detail::checkFits(data, "training data", network.inputShape(), classes, options.augmentation);
+  if (validation != nullptr)
+    return detail::checkFits(*validation, "validation data", network.inputShape(), classes);
+  if (options.keepBest)
+    throw mps::Error("Trainer: keepBest needs validation data, which fit() was not given");
+  if (options.patience != 0)
+    throw mps::Error("Trainer: patience needs validation data, which fit() was not given");
+}
+
+detail::FitSettings Trainer::State::fitSettings() const {
+  detail::FitSettings settings;
+  settings.batches.batchSize = options.batchSize;
+  settings.batches.seed = options.seed;
+  settings.batches.firstEpoch = epochs;
+  settings.batches.endEpoch = epochs + options.epochs;
+  settings.rates = [this](std::uint64_t stepsPerEpoch) {
+    return [schedule = LearningRateSchedule(options.schedule, learningRate, stepsPerEpoch, options.epochs)](
+               std::uint64_t step) { return schedule.rateAt(step); };
+  };
+  settings.augmentation = options.augmentation;
+  // Not a copy: copies of functions of Python need its lock.
+  if (options.onStep) settings.onStep = [this](const StepReport& report) { return options.onStep(report); };
+  settings.classWeights = options.classWeights;
+  settings.average = average.get();
+  return settings;
 }
 
 Trainer::Trainer(const Network& network, TrainerOptions options)
@@ -216,6 +174,19 @@ Trainer::Trainer(const Network& network, TrainerOptions options)
 Trainer::~Trainer() = default;
 Trainer::Trainer(Trainer&&) noexcept = default;
 Trainer& Trainer::operator=(Trainer&&) noexcept = default;
+
+void Trainer::runWithRates(const Dataset& training, std::uint64_t steps,
+                           std::function<double(std::uint64_t)> rateAt) {
+  state_->checkData(training, nullptr);
+  detail::FitSettings settings = state_->fitSettings();
+  settings.rates = [&](std::uint64_t /*stepsPerEpoch*/) { return std::move(rateAt); };
+  settings.endsWhereNotFinite = true;
+  settings.batches.firstEpoch = 0;
+  settings.batches.endEpoch = steps;  // an epoch has at least one of them
+  detail::Fit fit(state_->network, *state_->training.graph, std::move(settings), training);
+  while (fit.runEpoch()) {
+  }
+}
 
 std::vector<EpochReport> Trainer::fit(const Dataset& training) {
   return state_->fit(training, nullptr);

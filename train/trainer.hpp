@@ -19,6 +19,9 @@
 
 namespace unmetal::train {
 
+struct LearningRateCurve;
+struct LearningRateRange;
+
 /// How a network is trained: by name, or an optimiser of mps with all its numbers.
 ///
 /// | name | update | learning rate unless given |
@@ -27,6 +30,7 @@ namespace unmetal::train {
 /// | `momentum`, `nesterov` | with a momentum of 0.9 | 0.01 |
 /// | `rmsprop` | decay 0.9 | 0.001 |
 /// | `adam`, `amsgrad` | beta 0.9 and 0.999 | 0.001 |
+/// | `adamw` | Adam with decoupled weight decay, 0.01 unless given | 0.001 |
 class OptimizerChoice {
  public:
   OptimizerChoice(std::string name) : choice_(std::move(name)) {}
@@ -58,8 +62,14 @@ struct EpochReport {
   std::uint64_t epoch = 0;                              ///< from 1
   double loss = 0;                                      ///< mean over the epoch's steps
   std::optional<Evaluation> validation = std::nullopt;  ///< of the validation data, where there are any
-  bool isBest = false;  ///< no earlier epoch of this fit has a higher accuracy of validation
+  bool isBest = false;  ///< better by TrainerOptions::bestBy than all earlier epochs of this fit
   double seconds = 0;   ///< with the validation
+};
+
+/// By what of the validation data epochs are compared.
+enum class BestBy {
+  Accuracy,
+  Loss,
 };
 
 struct TrainerOptions {
@@ -68,19 +78,38 @@ struct TrainerOptions {
   OptimizerChoice optimizer = "adam";
   std::optional<double> learningRate = std::nullopt;  ///< unset: the optimiser's own
   Schedule schedule = "constant";  ///< over the steps of each fit(), e.g. Schedule::cosine().withWarmup(2)
-  double weightDecay = 0;          ///< times the weight is added to each gradient (L2)
-  std::uint64_t seed = 0;          ///< of the order of pictures, and of their augmentation
+  /// Times the weight is added to each gradient (L2); of `adamw` times weight and learning rate is taken off the weight. 0 or
+  /// more. Unset: 0, of `adamw` 0.01.
+  std::optional<double> weightDecay = std::nullopt;
+  /// Gradient clipping by norm: where the norm of all gradients of a step is larger, they are multiplied by clipNorm / norm
+  /// (mps::NNGraph::setGradientNormLimit()). 0: they are not clipped.
+  double clipNorm = 0;
+  std::uint64_t seed = 0;  ///< of the order of pictures, and of their augmentation
   /// What each epoch does to training pictures. With a crop those may be larger than what the network takes.
   Augmentation augmentation = {};
   /// Of activations and their gradients, Float32 or Float16, whose losses are scaled. Unset: the network's.
   std::optional<mps::ImageFeatureChannelFormat> format = std::nullopt;
-  /// Whether the network has the weights of the epoch with the best accuracy of validation in the end, not the last ones.
+  BestBy bestBy = BestBy::Accuracy;
+  /// Whether the network has the weights of the best epoch in the end, not the last ones.
   bool keepBest = false;
+  /// Early stopping: fit() ends when so many epochs in a row were not better than the best one before them. 0: it does not.
+  std::uint64_t patience = 0;
+  /// A factor of the loss of each class, finite and not negative; balancedClassWeights() makes some. Losses that are reported have it.
+  /// Empty: 1.
+  std::vector<float> classWeights = {};
+  /// Exponential moving average of weights and running statistics: average = d average + (1 - d) weight after each step, where d is
+  /// averageDecay, at most (1 + t) / (10 + t) after t steps. Validation uses the averages, and fit() leaves them in the network; the
+  /// next one goes on with the weights themselves. 0.999 is usual. 0: there is none.
+  double averageDecay = 0;
   /// Called after each step and each epoch; false stops the training. Empty: nothing is called. @{
   std::function<bool(const StepReport&)> onStep = nullptr;
   std::function<bool(const EpochReport&)> onEpoch = nullptr;
   /// @}
 };
+
+/// Weights with which rare classes count as much as frequent ones: n / (k n_c) for n pictures of k classes, n_c of them of class c.
+/// Their mean over the pictures is 1. @throws mps::Error for a class without pictures
+std::vector<float> balancedClassWeights(const Dataset& data);
 
 /// Trains a network to tell classes apart, by softmax cross-entropy.
 ///
@@ -103,7 +132,7 @@ class Trainer {
   /// Trains for options.epochs epochs; another call goes on with epochs and optimiser where this one has ended.
   /// @return the report of each epoch
   /// @throws mps::Error for data of another shape or number of classes than the network's, a wrong label, fewer pictures than a
-  /// batch has, keepBest without validation data, and when the loss is no longer finite; what a callback throws comes out, too
+  /// batch has, keepBest or patience without validation data, and when the loss is no longer finite; what a callback throws comes out, too
   /// @{
   std::vector<EpochReport> fit(const Dataset& training);
   std::vector<EpochReport> fit(const Dataset& training, const Dataset& validation);
@@ -119,6 +148,12 @@ class Trainer {
   [[nodiscard]] const TrainerOptions& options() const;
 
  private:
+  friend LearningRateCurve findLearningRate(const Network& network, const Dataset& training,
+                                            const TrainerOptions& options, const LearningRateRange& range);
+  /// So many steps, however many epochs these are, each with its own rate; fewer where onStep stops or a loss is not finite.
+  void runWithRates(const Dataset& training, std::uint64_t steps,
+                    std::function<double(std::uint64_t)> rateAt);
+
   struct State;
   std::unique_ptr<State> state_;
 };

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <stdexcept>
 
@@ -15,52 +16,18 @@
 #include "mtl/command_buffer.hpp"
 #include "mtl/command_queue.hpp"
 #include "mtl/device.hpp"
+#include "train/bars.hpp"
 #include "train/batch_loader.hpp"
 
 namespace unmetal::train::trainer_test {
 namespace {
 
+using detail::Bars;
+using detail::bytesOf;
+using detail::device;
+using detail::smallNetwork;
 using mps::detail::errorOf;
 using ::testing::HasSubstr;
-
-const std::shared_ptr<mtl::Device>& device() {
-  static const auto device = mtl::newCPUDevice(1);
-  return device;
-}
-
-/// Bars that stand or lie, among noise.
-class Bars : public Dataset {
- public:
-  explicit Bars(std::size_t size) : size_(size) {}
-  [[nodiscard]] Shape shape() const override { return {8, 8, 1}; }
-  [[nodiscard]] std::size_t size() const override { return size_; }
-  [[nodiscard]] std::size_t classCount() const override { return 2; }
-  std::uint32_t load(std::size_t index, std::span<float> pixels) const override {
-    for (std::size_t i = 0; i < pixels.size(); ++i)
-      pixels[i] = static_cast<float>((i * i + 7 * index * i + index) % 11) / 22;
-    const std::size_t place = index / 2 % 8;
-    for (std::size_t i = 0; i < 8; ++i) pixels[index % 2 != 0 ? 8 * i + place : 8 * place + i] = 1;
-    return index == wrongPicture_ ? 2 : index % 2;
-  }
-  std::size_t wrongPicture_ = std::numeric_limits<std::size_t>::max();
-
- private:
-  std::size_t size_;
-};
-
-Network smallNetwork(std::uint64_t seed = 1) {
-  Network network({8, 8, 1}, {.seed = seed, .device = device()});
-  network.input().convolution(6, 5).relu().maxPool(2).dropout(0.1F).dense(2);
-  return network;
-}
-
-std::vector<std::byte> bytesOf(const Network& network) {
-  std::vector<std::byte> bytes;
-  for (const auto& layer : network.trainableLayers())
-    for (const mps::SafetensorsTensor& tensor : layer->tensors(false))
-      bytes.insert(bytes.end(), tensor.bytes.begin(), tensor.bytes.end());
-  return bytes;
-}
 
 TEST(Trainer, LearnsAndPredicts) {
   const Bars data(128);
@@ -229,6 +196,63 @@ TEST(Trainer, TakesAnOptimizerAndFloat16) {
   EXPECT_EQ(rates, std::vector<double>(4, static_cast<double>(0.005F)));
 }
 
+/// What decays is the weight, by the learning rate of each step, whatever Adam makes of the gradient.
+TEST(Trainer, AdamWDecaysWeights) {
+  const Bars data(32);
+  const auto weightsAfter = [&](TrainerOptions options) {
+    options.epochs = 1;
+    options.batchSize = 16;
+    options.schedule = "step";  // one step with 0.01, one with a tenth of it
+    options.learningRate = 0.01;
+    const Network network = smallNetwork();
+    Trainer(network, options).fit(data);
+    return bytesOf(network);
+  };
+  const auto own = [](mps::NNRegularizationType type, float scale) {
+    return mps::NNOptimizerAdam::create(device(), 0.9, 0.999, 1e-8F, 0,
+                                        mps::NNOptimizerDescriptor(0.01F, 1, type, scale));
+  };
+  using enum mps::NNRegularizationType;
+  EXPECT_EQ(weightsAfter({.optimizer = "adamw"}), weightsAfter({.optimizer = own(Decoupled, 0.01F)}));
+  EXPECT_EQ(weightsAfter({.optimizer = "adamw", .weightDecay = 0.5}),
+            weightsAfter({.optimizer = own(Decoupled, 0.5F)}));
+  EXPECT_EQ(weightsAfter({.optimizer = "adam", .weightDecay = 0.5}),
+            weightsAfter({.optimizer = own(L2, 0.5F)}));
+  EXPECT_EQ(weightsAfter({.optimizer = "adamw", .weightDecay = 0}), weightsAfter({.optimizer = "adam"}));
+  EXPECT_NE(weightsAfter({.optimizer = "adamw"}), weightsAfter({.optimizer = "adam"}));
+}
+
+/// Float16's losses are scaled; what is clipped are the gradients without that.
+TEST(Trainer, ClipsGradients) {
+  const Bars data(32);
+  const auto weightsAfter = [&](double clipNorm, std::optional<mps::ImageFeatureChannelFormat> format) {
+    TrainerOptions options{.epochs = 1, .batchSize = 32, .optimizer = "sgd", .learningRate = 1};
+    options.clipNorm = clipNorm;
+    options.format = format;
+    const Network network = smallNetwork();
+    Trainer(network, options).fit(data);
+    const std::vector<std::byte> bytes = bytesOf(network);
+    std::vector<float> values(bytes.size() / sizeof(float));
+    std::memcpy(values.data(), bytes.data(), bytes.size());
+    return values;
+  };
+  for (const auto format :
+       {mps::ImageFeatureChannelFormat::Float32, mps::ImageFeatureChannelFormat::Float16}) {
+    const std::vector<float> before = weightsAfter(1e-20, format);
+    const auto lengthOfAStep = [&](double clipNorm) {
+      const std::vector<float> after = weightsAfter(clipNorm, format);
+      double sum = 0;
+      for (std::size_t i = 0; i < after.size(); ++i)
+        sum += std::pow(static_cast<double>(after[i] - before[i]), 2);
+      return std::sqrt(sum);
+    };
+    const double whole = lengthOfAStep(0);
+    EXPECT_GT(whole, 0.1);
+    EXPECT_NEAR(lengthOfAStep(whole / 4), whole / 4, 1e-5);
+    EXPECT_EQ(weightsAfter(2 * whole, format), weightsAfter(0, format));
+  }
+}
+
 TEST(Trainer, WrongOptionsAreRefused) {
   const auto trouble = [](const TrainerOptions& options) {
     return errorOf<mps::Error>([&] { Trainer(smallNetwork(), options); });
@@ -240,6 +264,7 @@ TEST(Trainer, WrongOptionsAreRefused) {
   EXPECT_THAT(trouble({.learningRate = -1}), HasSubstr("the learning rate is -1"));
   EXPECT_THAT(trouble({.epochs = 2, .schedule = Schedule::constant().withWarmup(2)}),
               HasSubstr("the warm-up is 2.000000 epochs"));
+  EXPECT_EQ(trouble({.clipNorm = -1}), "Trainer: clipNorm is -1.000000, expected 0 or more");
   EXPECT_THAT(trouble({.weightDecay = -1}), HasSubstr("weightDecay is -1.000000, expected 0 or more"));
   EXPECT_THAT(trouble({.optimizer = mps::NNOptimizerAdam::create(device(), 0.1F), .weightDecay = 0.1}),
               HasSubstr("expected 0 with an optimiser that has a regularisation of its own"));

@@ -22,7 +22,8 @@ void appendGammaAndBeta(Source& source, const std::shared_ptr<mtl::Device>& devi
   buffers.insert(buffers.end(), {state->gamma(), state->beta()});
 }
 
-/// Where a layer's numbers lie.
+}  // namespace
+
 Buffers buffersOf(mps::TrainableLayer& layer, const std::shared_ptr<mtl::Device>& device) {
   Buffers buffers;
   if (auto* convolution = dynamic_cast<mps::CNNConvolutionDataSource*>(&layer)) {
@@ -40,8 +41,6 @@ Buffers buffersOf(mps::TrainableLayer& layer, const std::shared_ptr<mtl::Device>
   }
   return buffers;
 }
-
-}  // namespace
 
 void synchronize(std::span<const std::shared_ptr<mps::TrainableLayer>> layers,
                  const std::shared_ptr<mtl::Device>& device) {

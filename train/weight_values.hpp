@@ -8,8 +8,9 @@
 #include "mps/trainable/trainable_layer.hpp"
 
 namespace mtl {
+class Buffer;
 class Device;
-}
+}  // namespace mtl
 
 namespace unmetal::train::detail {
 
@@ -26,6 +27,10 @@ class WeightValues {
  private:
   std::vector<std::vector<std::byte>> arrays_;
 };
+
+/// Where a layer's numbers lie: weights, biases, running statistics.
+std::vector<std::shared_ptr<mtl::Buffer>> buffersOf(mps::TrainableLayer& layer,
+                                                    const std::shared_ptr<mtl::Device>& device);
 
 /// Makes the values of layers readable by the host.
 void synchronize(std::span<const std::shared_ptr<mps::TrainableLayer>> layers,

@@ -18,7 +18,7 @@ mps::NNOptimizerDescriptor drawOptimizer(Call& call) {
   const float gradientRescale = call.noted("gradientRescale", random.chance(0.5) ? 1 : random.real32(0.1, 2));
   const bool clips = call.noted("clips", random.chance(0.3));
   const auto regularization =
-      call.noted("regularization", static_cast<mps::NNRegularizationType>(random.integer(0, 2)));
+      call.noted("regularization", static_cast<mps::NNRegularizationType>(random.integer(0, 3)));
   const float regularizationScale = call.noted("regularizationScale", random.real32(-0.1, 0.1));
   return {learningRate, gradientRescale, clips, 0.5F, -0.4F, regularization, regularizationScale};
 }

@@ -323,13 +323,8 @@ void CNNBatchNormalization::encodeStep(const std::shared_ptr<mtl::CommandBuffer>
   if (computesStatistics_) {
     if (states.empty()) states = temporaryResultStateBatch(commandBuffer, sourceImages);
     ImageBatchIncrementReadCount(sourceImages, 1);
-    const auto statistics = CNNBatchNormalizationStatistics::create(device());
-    statistics->setLabel(label());
-    statistics->setOptions(options());
-    statistics->setSourceFeatureChannelOffset(sourceFeatureChannelOffset());
-    statistics->setSourceFeatureChannelMaxCount(sourceFeatureChannelMaxCount());
-    statistics->encodeBatch(commandBuffer, sourceImages,
-                            std::static_pointer_cast<CNNBatchNormalizationState>(states[0]));
+    encodeStatistics(commandBuffer, sourceImages, sourceImages.descriptor(),
+                     std::static_pointer_cast<CNNBatchNormalizationState>(states[0]));
   }
   encodeBatch(commandBuffer, sourceImages, states, destinationImages);
 }
@@ -418,6 +413,14 @@ void CNNBatchNormalizationStatistics::importStatistics(
   const auto to = state.accumulatedStatistics();
   detail::recordMemoryCopy(*commandBuffer, describe(), accumulatedStatistics->memory(), 0, to->memory(), 0,
                            to->length());
+  recordStatisticsOf(*commandBuffer, elementCount, state);
+  guard.keep();
+  state.didImportStatistics(elementCount);
+}
+
+void CNNBatchNormalizationStatistics::recordStatisticsOf(mtl::CommandBuffer& commandBuffer,
+                                                         std::uint64_t elementCount,
+                                                         CNNBatchNormalizationState& state) const {
   // Statistics of no pixels, added to what was copied: what kernels and users read follows from it.
   BatchNormalizationProblem problem;
   problem.operation = BatchNormalizationOperation::Statistics;
@@ -429,10 +432,8 @@ void CNNBatchNormalizationStatistics::importStatistics(
   prepared.accumulate = true;
   prepared.scalars[0] = static_cast<double>(elementCount);
   setWrittenStatistics(prepared, state);
-  state.willEncode(*commandBuffer);
-  detail::recordCall(*commandBuffer, *this, prepared, {});
-  guard.keep();
-  state.didImportStatistics(elementCount);
+  state.willEncode(commandBuffer);
+  detail::recordCall(commandBuffer, *this, prepared, {});
 }
 
 void CNNBatchNormalization::codeProperties(Coder& coder) {

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "mps/core/cnn_kernel.hpp"
 #include "mps/core/layer_kernel.hpp"
 #include "mps/core/neuron_descriptor.hpp"
+#include "mps/distributed/batch_share.hpp"
 
 /// Batch normalisation (MPSCNNBatchNormalization.h): four kernels, two for each
 /// direction, around one CNNBatchNormalizationState for the whole batch. Per feature channel, over all m pixels
@@ -39,6 +41,16 @@
 /// parts are joined exactly but for rounding. z is rounded the same way in all kernels and back ends:
 /// ((x - mean) * scale) + beta in float32, scale = gamma r rounded to float32.
 ///
+/// Ranks of a Communicator that share a batch join their statistics and their gradients' sums:
+///
+///     statistics->encodeBatch(commandBuffer, x, batchState);             // x: this rank's images, or none
+///     statistics->gatherStatistics(commandBuffer, communicator, elementsOfAllRanks, batchState);
+///     normalization->encodeBatch(commandBuffer, x, batchState, y);
+///     ...
+///     statisticsGradient->encodeBatch(commandBuffer, dy, x, batchState);
+///     statisticsGradient->reduceGradients(commandBuffer, communicator, batchState);
+///     gradient->encodeBatch(commandBuffer, dy, x, batchState, dx);       // dL/dgamma and dL/dbeta stay this rank's
+///
 /// Images have exactly the data source's number of feature channels, from sourceFeatureChannelOffset on.
 /// Statistics and gradients take whole images: no clip rectangle, no offset. Sources: every format; results:
 /// float16, float32.
@@ -61,7 +73,7 @@ enum class CNNBatchNormalizationFlags : std::uint64_t {
 
 /// y = f(gamma (x - mean) / sqrt(variance + epsilon) + beta) (MPSCNNBatchNormalization). The destination may be
 /// the source.
-class CNNBatchNormalization : public CNNKernel, public detail::LayerKernel {
+class CNNBatchNormalization : public CNNKernel, public detail::LayerKernel, public detail::SharedBatchKernel {
  public:
   /// The library's own.
   CNNBatchNormalization(std::shared_ptr<mtl::Device> device, detail::Decoding decoding)
@@ -132,6 +144,9 @@ class CNNBatchNormalization : public CNNKernel, public detail::LayerKernel {
   void encodeStep(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                   std::span<const ImageBatch> sources, const StateBatch& destinationStates,
                   const ImageBatch& destinationImages) override;
+  void setBatchShare(const detail::BatchShare& share) override { share_ = share; }
+  void encodeWithoutImages(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                           const ImageDescriptor& source, const StateBatch& states) override;
 
  protected:
   CNNBatchNormalization(std::shared_ptr<mtl::Device> device,
@@ -149,6 +164,10 @@ class CNNBatchNormalization : public CNNKernel, public detail::LayerKernel {
   void didEncode(const detail::ForwardCall& call) override;
 
  private:
+  /// Of the images of this rank, and then, where they share statistics, of those of all. @param size of an image
+  void encodeStatistics(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                        const ImageBatch& sourceImages, const ImageDescriptor& size,
+                        const std::shared_ptr<CNNBatchNormalizationState>& state) const;
   /// @param state null: none
   [[nodiscard]] detail::BatchNormalizationParameters parametersFor(const std::shared_ptr<State>& state) const;
   std::shared_ptr<CNNBatchNormalizationDataSource> dataSource_;
@@ -158,6 +177,7 @@ class CNNBatchNormalization : public CNNKernel, public detail::LayerKernel {
       std::make_shared<detail::BatchNormalizationParameters>();
   CNNBatchNormalizationFlags flags_ = CNNBatchNormalizationFlags::Default;
   bool computesStatistics_ = false;  ///< in steps of a graph
+  detail::BatchShare share_;
 };
 
 /// Adds the mean and variance of images to a state (MPSCNNBatchNormalizationStatistics). The other encodes
@@ -189,6 +209,16 @@ class CNNBatchNormalizationStatistics : public CNNKernel {
   void importStatistics(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                         const std::shared_ptr<mtl::Buffer>& accumulatedStatistics, std::uint64_t elementCount,
                         const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationState);
+  /// Extension: sets the state's statistics to those of the batch of all ranks, merged in the order of ranks. Encode this
+  /// rank's part first, if only of no images. @param elementCount per feature channel, of all ranks together
+  /// @throws Error for fewer elements than this rank has
+  void gatherStatistics(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                        const std::shared_ptr<Communicator>& communicator, std::uint64_t elementCount,
+                        const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationState);
+  /// The library's own: the same behind the last gradient of the batch, for running statistics.
+  void gatherForUpdate(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                       const std::shared_ptr<Communicator>& communicator, std::uint64_t elementCount,
+                       const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationState);
   [[nodiscard]] detail::PreparedCall prepareForward(const detail::ForwardCall& call) const override;
 
  protected:
@@ -199,6 +229,12 @@ class CNNBatchNormalizationStatistics : public CNNKernel {
 
  private:
   void encodeNone(mtl::CommandBuffer& commandBuffer, CNNBatchNormalizationState& state) const;
+  void gather(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+              const std::shared_ptr<Communicator>& communicator, std::uint64_t elementCount,
+              const std::shared_ptr<CNNBatchNormalizationState>& state) const;
+  /// What follows from the means and M2 that the state holds.
+  void recordStatisticsOf(mtl::CommandBuffer& commandBuffer, std::uint64_t elementCount,
+                          CNNBatchNormalizationState& state) const;
 };
 
 namespace detail {
@@ -266,7 +302,8 @@ class BatchNormalizationGradientKernel : public CNNGradientKernel {
 ///     sums->encodeBatch(commandBuffer, dy, x, state);
 ///     auto dGamma = state->gradientForGamma();
 class CNNBatchNormalizationStatisticsGradient : public detail::BatchNormalizationGradientKernel,
-                                                public detail::LayerGradientKernel {
+                                                public detail::LayerGradientKernel,
+                                                public detail::SharedBatchKernel {
  public:
   /// @param fusedNeuronDescriptor that of the forward kernel, else encodes throw. @throws Error for a type that does not
   /// exist
@@ -295,10 +332,20 @@ class CNNBatchNormalizationStatisticsGradient : public detail::BatchNormalizatio
   void importGradients(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                        const std::shared_ptr<mtl::Buffer>& accumulatedGradients,
                        const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationState);
+  /// Extension: sets them to the sums over the ranks. @throws Error before this rank's part is encoded
+  void reduceGradients(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                       const std::shared_ptr<Communicator>& communicator,
+                       const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationState);
   [[nodiscard]] std::vector<detail::PreparedCall> prepareGradient(
       const detail::GradientCall& call) const override;
   /// The library's own: whether the inherited encodes compute the data gradient. true.
   void chooseGradients(bool ofData, bool /*ofParameters*/) override { computesData_ = ofData; }
+  void encodeStep(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                  std::span<const ImageBatch> sources, const StateBatch& gradientStates,
+                  const ImageBatch& destinationGradients, bool accumulates) override;
+  void setBatchShare(const detail::BatchShare& share) override { share_ = share; }
+  void encodeWithoutImages(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                           const ImageDescriptor& source, const StateBatch& states) override;
 
  protected:
   using BatchNormalizationGradientKernel::BatchNormalizationGradientKernel;
@@ -311,6 +358,7 @@ class CNNBatchNormalizationStatisticsGradient : public detail::BatchNormalizatio
   /// Of no images.
   void encodeNone(mtl::CommandBuffer& commandBuffer, CNNBatchNormalizationState& state) const;
   bool computesData_ = true;
+  detail::BatchShare share_;
 };
 
 /// dx, from a state whose statistics gradient has seen the whole batch (MPSCNNBatchNormalizationGradient).

@@ -2,6 +2,7 @@
 #include <array>
 #include <cstdint>
 #include <cstring>
+#include <string>
 #include <type_traits>
 #include <utility>
 
@@ -228,15 +229,20 @@ class PartPlan final : public Plan {
  public:
   explicit PartPlan(const ConcatenationProblem& problem) : problem_(problem) {}
 
+  [[nodiscard]] std::string describe() const override {
+    if (!isSameFormat()) return "one element per thread";
+    return std::string(problem_.hasSecond() ? "both sources at once, " : "") +
+           "as many bytes per thread as addresses allow";
+  }
+
   void run(mtl::Stream& stream, const Operands& operands) const override {
     const TensorShape& from = problem_.input;
     const TensorShape& to = problem_.destination;
     if (to.elements() == 0) return;
     const std::byte* const input = isForward() ? operands.source : operands.gradient;
     std::byte* const destination = operands.destination;
-    const bool isSame = from.format == to.format;
-    if (problem_.hasSecond() && (!isSame || problem_.second.format != to.format))
-      return runOneByOne(stream, operands);
+    const bool isSame = isSameFormat();
+    if (problem_.hasSecond() && !isSame) return runOneByOne(stream, operands);
     if (operands.accumulate && isSame && cuda::takesLanes(from, input) && cuda::takesLanes(to, destination)) {
       const PartArguments a = argumentsOf(problem_, 4);
       return mtl::cuda::launch(stream, addPart4, a.grid.grid, a.grid.block, 0, a,
@@ -275,6 +281,10 @@ class PartPlan final : public Plan {
 
  private:
   [[nodiscard]] bool isForward() const { return problem_.direction == ConcatenationDirection::Forward; }
+  [[nodiscard]] bool isSameFormat() const {
+    const ImageFeatureChannelFormat format = problem_.destination.format;
+    return problem_.input.format == format && (!problem_.hasSecond() || problem_.second.format == format);
+  }
   /// The memory of the second source or of its gradient; null where this plan has none.
   [[nodiscard]] const std::byte* secondOf(const Operands& operands) const {
     if (!problem_.hasSecond()) return nullptr;  // what is there belongs to the plan that runs this one

@@ -2,8 +2,8 @@
 
 #include "mps/convolution/convolution_problem.hpp"
 
-/// The entries of convolutionImplementationsCuda(), in order of preference. Addresses are known when a plan runs: at those
-/// that are no multiples of 16, "matmul", "tensor cores" and "cudnn" run the kernels of "direct".
+/// The entries of convolutionImplementationsCuda(), in order of preference. At addresses that are no multiples of
+/// 16 plans of "matmul", "tensor cores" and "cudnn" run that of "direct".
 namespace mps::detail {
 
 /// cuBLASLt's matrix product, for fully connected layers and windows of one pixel; weights stay as they are.

@@ -5,6 +5,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -15,6 +16,7 @@
 #include "mps/convolution/convolution_timing_cuda.hpp"
 #include "mps/convolution/convolution_windows.hpp"
 #include "mps/core/error.hpp"
+#include "mps/core/fallback_plan.hpp"
 #include "mtl/cuda/cudnn.hpp"
 #include "mtl/cuda/device.hpp"
 #include "mtl/cuda/stream.hpp"
@@ -152,11 +154,11 @@ Search eachSuggestion(const ConvolutionProblem& problem, const CudnnAttempt& att
   return Search::GoOn;
 }
 
-class CudnnPlan final : public Plan {
+class CudnnPlan final : public SelectivePlan {
  public:
   CudnnPlan(const ConvolutionProblem& problem, const CudnnAttempt& attempt, const CudnnArrays& arrays,
-            Found found, std::shared_ptr<const Plan> direct)
-      : problem_(problem), weights_(arrays.weights), found_(std::move(found)), direct_(std::move(direct)) {
+            Found found)
+      : problem_(problem), weights_(arrays.weights), found_(std::move(found)) {
     switch (problem.operation) {
       case ConvolutionOperation::Forward:
         source_ = cuda::StagedInput(problem.source, arrays.large, problem.edgeMode, scratch_);
@@ -181,14 +183,11 @@ class CudnnPlan final : public Plan {
     if (attempt.channelsMultiple > 1) description_ += " channels filled up";
   }
 
-  [[nodiscard]] std::size_t scratchBytes() const override {
-    return std::max(scratch_.bytes(), direct_->scratchBytes());
-  }
+  [[nodiscard]] std::size_t scratchBytes() const override { return scratch_.bytes(); }
   [[nodiscard]] bool canAccumulate() const override { return problem_.accumulate; }
   [[nodiscard]] std::string describe() const override { return description_; }
 
   void run(mtl::Stream& stream, const Operands& operands) const override {
-    if (!isAligned(operands)) return direct_->run(stream, operands);
     switch (problem_.operation) {
       case ConvolutionOperation::Forward: {
         const std::byte* const source = source_.load(stream, operands.source, operands.scratch);
@@ -207,28 +206,21 @@ class CudnnPlan final : public Plan {
     }
   }
 
- private:
-  [[nodiscard]] bool isAligned(const Operands& operands) const {
+  [[nodiscard]] std::string_view objectionTo(const Operands& operands) const override {
     switch (problem_.operation) {
       case ConvolutionOperation::Forward:
-        return cuda::isAligned(operands.source) && cuda::isAligned(operands.parameters[0]) &&
-               cuda::isAligned(operands.destination);
+        return objectionToUnaligned({operands.source, operands.parameters[0], operands.destination});
       case ConvolutionOperation::DataGradient:
-        return cuda::isAligned(operands.gradient) && cuda::isAligned(operands.parameters[0]) &&
-               cuda::isAligned(operands.destination);
+        return objectionToUnaligned({operands.gradient, operands.parameters[0], operands.destination});
       case ConvolutionOperation::WeightsGradient:
         break;
     }
-    return cuda::isAligned(operands.source) && cuda::isAligned(operands.gradient) &&
-           cuda::isAligned(operands.parameters[2]);
+    return objectionToUnaligned({operands.source, operands.gradient, operands.parameters[2]});
   }
 
+ private:
   const std::byte* loadWeights(mtl::Stream& stream, const Operands& operands) const {
-    if (weights_.areGiven(problem_)) return operands.parameters[0];
-    std::byte* const packed = operands.scratch + packedWeights_;
-    cuda::fillUpWeights(stream, problem_, weights_, reinterpret_cast<const float*>(operands.parameters[0]),
-                        packed);
-    return packed;
+    return weights_.load(stream, problem_, operands.parameters[0], operands.scratch + packedWeights_);
   }
 
   void runWeightsGradient(mtl::Stream& stream, const Operands& operands) const {
@@ -262,7 +254,6 @@ class CudnnPlan final : public Plan {
   ConvolutionProblem problem_;
   DenseWeights weights_;
   Found found_;
-  std::shared_ptr<const Plan> direct_;  ///< for addresses that libraries do not take
   ScratchLayout scratch_;
   cuda::StagedInput source_;
   cuda::StagedInput gradient_;
@@ -357,10 +348,9 @@ class CudnnCandidates final : public cuda::CudaCandidates {
           try {
             Found found = planFrom(graph, std::move(suggestion), problem(), attempt);
             const bool isGeneral = found.isGeneral;
-            return visit(
-                number,
-                std::make_shared<const CudnnPlan>(problem(), attempt, arrays, std::move(found), direct()),
-                isGeneral);
+            return visit(number,
+                         std::make_shared<const CudnnPlan>(problem(), attempt, arrays, std::move(found)),
+                         isGeneral);
           } catch (const CudnnError& error) {
             why_ = error.what();
             return Search::GoOn;
@@ -391,7 +381,9 @@ Preparation prepareConvolutionCudnn(const ConvolutionProblem& problem) {
   try {
     const mtl::cuda::CurrentDevice device(mtl::cuda::deviceIndex(problem.deviceName));
     CudnnCandidates candidates(problem);
-    if (auto plan = chooseConvolutionPlan(candidates, problem)) return plan;
+    if (auto plan = chooseConvolutionPlan(candidates, problem))
+      return withFallback(std::static_pointer_cast<const SelectivePlan>(std::move(plan)),
+                          convolutionImplementationsCuda().back(), problem);
     return Refusal{"cuDNN: " + candidates.why()};
   } catch (const Error&) {
     throw;  // about a plan file

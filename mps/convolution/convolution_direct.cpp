@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "mps/convolution/convolution_cpu.hpp"
@@ -71,11 +72,40 @@ inline bool isDepthwise(const ConvolutionProblem& problem) {
   return problem.inputChannelsPerGroup() == 1 && problem.outputChannelsPerGroup() == 1;
 }
 
-/// Dense float32 arrays of one run.
-struct DirectArrays {
-  const float* source = nullptr;
-  const float* gradient = nullptr;
-  /// Forward: [group][kH][kW][in / groups][out / groups]; DataGradient: OHWI; where isDepthwise(): [kH][kW][channel]
+/// Each pixel of the result is a sum over the pixels that it is made from: those of the source that its window reads or,
+/// for data gradients, the windows that read it. All arrays are dense, of float32.
+struct PixelGather {
+  /// An image, and channels of a group.
+  struct Side {
+    std::int64_t height;
+    std::int64_t width;
+    std::int64_t channels;
+  };
+
+  explicit PixelGather(const ConvolutionProblem& problem)
+      : isForward(problem.operation == ConvolutionOperation::Forward),
+        from{problem.y.sourceSize, problem.x.sourceSize, problem.inputChannelsPerGroup()},
+        to{problem.y.destinationSize, problem.x.destinationSize, problem.outputChannelsPerGroup()},
+        groups(problem.groups),
+        kernelWidth(problem.x.kernelSize) {
+    if (!isForward) std::swap(from, to);
+    const std::int64_t taps = problem.y.kernelSize * kernelWidth;
+    weightsOfGroup = taps * from.channels * to.channels;
+    weightsOfTap = isForward ? from.channels * to.channels : to.channels;
+    weightsOfChannel = isForward ? to.channels : taps * to.channels;
+  }
+
+  bool isForward;
+  Side from;
+  Side to;
+  std::int64_t groups;
+  std::int64_t kernelWidth;
+  /// From one group, tap or channel that is summed over to the next one's weights; where isDepthwise() weights are
+  /// [kH][kW][channel].
+  std::int64_t weightsOfGroup = 0;
+  std::int64_t weightsOfTap = 0;
+  std::int64_t weightsOfChannel = 0;
+  const float* read = nullptr;
   const float* weights = nullptr;
   const float* bias = nullptr;
   float* result = nullptr;
@@ -161,104 +191,60 @@ HWY_INLINE void forBlocks(std::int64_t channels, Body&& body) {
   if (i < count) body(i, PartOfVector{count - i});
 }
 
-/// One row of windows of one image.
-void forwardRow(const ConvolutionProblem& problem, const ReadTable& rows, const ReadTable& columns,
-                const DirectArrays& arrays, std::int64_t image, std::int64_t y) {
-  const std::int64_t inputs = problem.inputChannelsPerGroup();
-  const std::int64_t outputs = problem.outputChannelsPerGroup();
-  const std::int64_t taps = problem.y.kernelSize * problem.x.kernelSize;
-  for (std::int64_t x = 0; x < problem.x.destinationSize; ++x) {
-    float* pixel = arrays.result + ((image * problem.y.destinationSize + y) * problem.x.destinationSize + x) *
-                                       problem.outputFeatureChannels;
-    const auto sourceOf = [&](const Read& row, const Read& column) {
-      return arrays.source +
-             ((image * problem.y.sourceSize + row.pixel) * problem.x.sourceSize + column.pixel) *
-                 problem.inputFeatureChannels;
+/// One row of the result of one image.
+void sumRow(const PixelGather& p, const ReadTable& rows, const ReadTable& columns, std::int64_t image,
+            std::int64_t y) {
+  const auto readsOf = [&](const ReadTable& table, std::int64_t i) {
+    return p.isForward ? table.ofWindow(i) : table.ofPixel(i);
+  };
+  const auto placeOf = [&](const Read& read) { return p.isForward ? read.pixel : read.window; };
+  const bool depthwise = p.from.channels == 1 && p.to.channels == 1;
+  for (std::int64_t x = 0; x < p.to.width; ++x) {
+    float* const pixel = p.result + ((image * p.to.height + y) * p.to.width + x) * p.groups * p.to.channels;
+    const auto sumOf = [&](auto block, std::int64_t channel, auto add) {
+      Sums sums(block, p.bias == nullptr ? nullptr : p.bias + channel);
+      for (const Read& row : readsOf(rows, y))
+        for (const Read& column : readsOf(columns, x))
+          add(sums, row.tap * p.kernelWidth + column.tap,
+              p.read + ((image * p.from.height + placeOf(row)) * p.from.width + placeOf(column)) * p.groups *
+                           p.from.channels);
+      sums.store(pixel + channel);
     };
-    if (isDepthwise(problem)) {
-      forBlocks(problem.groups, [&](std::size_t first, auto block) {
-        Sums sums(block, arrays.bias == nullptr ? nullptr : arrays.bias + first);
-        for (const Read& row : rows.ofWindow(y))
-          for (const Read& column : columns.ofWindow(x))
-            sums.addProducts(
-                arrays.weights + (row.tap * problem.x.kernelSize + column.tap) * problem.groups + first,
-                sourceOf(row, column) + first);
-        sums.store(pixel + first);
+    if (depthwise) {
+      forBlocks(p.groups, [&](std::size_t first, auto block) {
+        sumOf(block, static_cast<std::int64_t>(first), [&](auto& sums, std::int64_t tap, const float* from) {
+          sums.addProducts(p.weights + tap * p.groups + first, from + first);
+        });
       });
       continue;
     }
-    for (std::int64_t group = 0; group < problem.groups; ++group)
-      forBlocks(outputs, [&](std::size_t first, auto block) {
-        const std::int64_t k = group * outputs + static_cast<std::int64_t>(first);
-        Sums sums(block, arrays.bias == nullptr ? nullptr : arrays.bias + k);
-        for (const Read& row : rows.ofWindow(y))
-          for (const Read& column : columns.ofWindow(x)) {
-            const float* source = sourceOf(row, column) + group * inputs;
-            const std::int64_t tap = row.tap * problem.x.kernelSize + column.tap;
-            const float* weights = arrays.weights + (group * taps + tap) * inputs * outputs + first;
-            for (std::int64_t c = 0; c < inputs; ++c) sums.add(source[c], weights + c * outputs);
-          }
-        sums.store(pixel + k);
-      });
-  }
-}
-
-/// One row of pixels of one image's gradient.
-void dataGradientRow(const ConvolutionProblem& problem, const ReadTable& rows, const ReadTable& columns,
-                     const DirectArrays& arrays, std::int64_t image, std::int64_t v) {
-  const std::int64_t inputs = problem.inputChannelsPerGroup();
-  const std::int64_t outputs = problem.outputChannelsPerGroup();
-  const std::int64_t taps = problem.y.kernelSize * problem.x.kernelSize;
-  for (std::int64_t u = 0; u < problem.x.sourceSize; ++u) {
-    float* pixel = arrays.result + ((image * problem.y.sourceSize + v) * problem.x.sourceSize + u) *
-                                       problem.inputFeatureChannels;
-    const auto gradientOf = [&](const Read& row, const Read& column) {
-      return arrays.gradient +
-             ((image * problem.y.destinationSize + row.window) * problem.x.destinationSize + column.window) *
-                 problem.outputFeatureChannels;
-    };
-    if (isDepthwise(problem)) {
-      forBlocks(problem.groups, [&](std::size_t first, auto block) {
-        Sums sums(block, nullptr);
-        for (const Read& row : rows.ofPixel(v))
-          for (const Read& column : columns.ofPixel(u))
-            sums.addProducts(
-                arrays.weights + (row.tap * problem.x.kernelSize + column.tap) * problem.groups + first,
-                gradientOf(row, column) + first);
-        sums.store(pixel + first);
-      });
-      continue;
-    }
-    for (std::int64_t group = 0; group < problem.groups; ++group)
-      forBlocks(inputs, [&](std::size_t first, auto block) {
-        Sums sums(block, nullptr);
-        for (const Read& row : rows.ofPixel(v))
-          for (const Read& column : columns.ofPixel(u)) {
-            const float* gradient = gradientOf(row, column);
-            const std::int64_t tap = row.tap * problem.x.kernelSize + column.tap;
-            for (std::int64_t k = group * outputs; k < (group + 1) * outputs; ++k)
-              sums.add(gradient[k], arrays.weights + (k * taps + tap) * inputs + first);
-          }
-        sums.store(pixel + group * inputs + first);
+    for (std::int64_t group = 0; group < p.groups; ++group)
+      forBlocks(p.to.channels, [&](std::size_t first, auto block) {
+        const std::int64_t channel = group * p.to.channels + static_cast<std::int64_t>(first);
+        sumOf(block, channel, [&](auto& sums, std::int64_t tap, const float* from) {
+          const float* const weights = p.weights + group * p.weightsOfGroup + tap * p.weightsOfTap + first;
+          for (std::int64_t c = 0; c < p.from.channels; ++c)
+            sums.add(from[group * p.from.channels + c], weights + c * p.weightsOfChannel);
+        });
       });
   }
 }
 
 /// The gradients of the weights of one output channel and one tap, over the whole batch.
 void weightsGradientTap(const ConvolutionProblem& problem, const ReadTable& rows, const ReadTable& columns,
-                        const DirectArrays& arrays, std::int64_t k, std::int64_t q, std::int64_t p) {
+                        const float* sources, const float* gradients, float* results, std::int64_t k,
+                        std::int64_t q, std::int64_t p) {
   const std::int64_t inputs = problem.inputChannelsPerGroup();
   const std::int64_t group = k / problem.outputChannelsPerGroup();
-  float* result = arrays.result + ((k * problem.y.kernelSize + q) * problem.x.kernelSize + p) * inputs;
+  float* result = results + ((k * problem.y.kernelSize + q) * problem.x.kernelSize + p) * inputs;
   forBlocks(inputs, [&](std::size_t first, auto block) {
     Sums sums(block, nullptr);
     for (std::int64_t n = 0; n < problem.images(); ++n)
       for (const Read& row : rows.ofTap(q)) {
-        const float* gradient = arrays.gradient + (n * problem.y.destinationSize + row.window) *
-                                                      problem.x.destinationSize *
-                                                      problem.outputFeatureChannels;
-        const float* source = arrays.source + (n * problem.y.sourceSize + row.pixel) * problem.x.sourceSize *
-                                                  problem.inputFeatureChannels;
+        const float* gradient = gradients + (n * problem.y.destinationSize + row.window) *
+                                                problem.x.destinationSize * problem.outputFeatureChannels;
+        const float* source = sources + (n * problem.y.sourceSize + row.pixel) * problem.x.sourceSize *
+                                            problem.inputFeatureChannels;
         for (const Read& column : columns.ofTap(p))
           sums.add(gradient[column.window * problem.outputFeatureChannels + k],
                    source + column.pixel * problem.inputFeatureChannels + group * inputs + first);
@@ -276,8 +262,7 @@ HWY_AFTER_NAMESPACE();
 namespace mps::detail {
 namespace {
 
-HWY_EXPORT(forwardRow);
-HWY_EXPORT(dataGradientRow);
+HWY_EXPORT(sumRow);
 HWY_EXPORT(weightsGradientTap);
 
 constexpr std::int64_t kProductsPerRange = 64 * 1024;
@@ -299,14 +284,10 @@ class DirectPlan final : public Plan {
 
   void run(mtl::Stream& stream, const Operands& operands) const override {
     mtl::cpu::Stream& cpu = mtl::cpu::asCpu(stream);
-    switch (problem_.operation) {
-      case ConvolutionOperation::Forward:
-        return runForward(cpu, operands);
-      case ConvolutionOperation::DataGradient:
-        return runDataGradient(cpu, operands);
-      case ConvolutionOperation::WeightsGradient:
-        return runWeightsGradient(cpu, operands);
-    }
+    if (problem_.operation == ConvolutionOperation::WeightsGradient)
+      runWeightsGradient(cpu, operands);
+    else
+      runPixels(cpu, operands);
   }
 
   [[nodiscard]] std::size_t scratchBytes() const override { return scratch_.bytes(); }
@@ -351,46 +332,32 @@ class DirectPlan final : public Plan {
         1, kProductsPerRange / std::max<std::int64_t>(1, pixelsPerRow * productsPerPixel));
   }
 
-  void runForward(mtl::cpu::Stream& stream, const Operands& operands) const {
-    DirectArrays arrays;
-    arrays.source = source_.load(stream, operands.source, operands.scratch);
-    arrays.weights =
-        reorderWeights(stream, ordinaryWeights(stream, operands), floats(operands, reorderedWeights_));
-    if (problem_.hasBias && !problem_.transposed)
-      arrays.bias = reinterpret_cast<const float*>(operands.parameters[1]);
-    arrays.result = destination_.target(operands);
-    const std::int64_t height = problem_.y.destinationSize;
-    stream.parallelFor(problem_.images() * height, grain(problem_.x.destinationSize, problem_.weightCount()),
+  /// Forward, or the data gradient.
+  void runPixels(mtl::cpu::Stream& stream, const Operands& operands) const {
+    PixelGather sums(problem_);
+    sums.read = sums.isForward ? source_.load(stream, operands.source, operands.scratch)
+                               : gradient_.load(stream, operands.gradient, operands.scratch);
+    sums.weights = ordinaryWeights(stream, operands);
+    if (sums.isForward || isDepthwise(problem_))
+      sums.weights = reorderWeights(stream, sums.weights, floats(operands, reorderedWeights_));
+    // That of a transposed convolution belongs to its partner's data gradient, and is added at last.
+    const auto* const bias =
+        problem_.hasBias ? reinterpret_cast<const float*>(operands.parameters[1]) : nullptr;
+    if (sums.isForward && !problem_.transposed) sums.bias = bias;
+    sums.result = destination_.target(operands);
+    const std::int64_t height = sums.to.height;
+    stream.parallelFor(problem_.images() * height, grain(sums.to.width, problem_.weightCount()),
                        [&](std::int64_t begin, std::int64_t end) {
-                         for (std::int64_t i = begin; i < end; ++i) HWY_DYNAMIC_DISPATCH(forwardRow)
-                         (problem_, rows_, columns_, arrays, i / height, i % height);
+                         for (std::int64_t i = begin; i < end; ++i) HWY_DYNAMIC_DISPATCH(sumRow)
+                         (sums, rows_, columns_, i / height, i % height);
                        });
-    destination_.store(stream, operands, nullptr);
-  }
-
-  void runDataGradient(mtl::cpu::Stream& stream, const Operands& operands) const {
-    DirectArrays arrays;
-    arrays.gradient = gradient_.load(stream, operands.gradient, operands.scratch);
-    arrays.weights = ordinaryWeights(stream, operands);
-    if (isDepthwise(problem_))
-      arrays.weights = reorderWeights(stream, arrays.weights, floats(operands, reorderedWeights_));
-    arrays.result = destination_.target(operands);
-    const std::int64_t height = problem_.y.sourceSize;
-    stream.parallelFor(problem_.images() * height, grain(problem_.x.sourceSize, problem_.weightCount()),
-                       [&](std::int64_t begin, std::int64_t end) {
-                         for (std::int64_t i = begin; i < end; ++i) HWY_DYNAMIC_DISPATCH(dataGradientRow)
-                         (problem_, rows_, columns_, arrays, i / height, i % height);
-                       });
-    const bool bias = problem_.hasBias && problem_.transposed;
-    destination_.store(stream, operands,
-                       bias ? reinterpret_cast<const float*>(operands.parameters[1]) : nullptr);
+    destination_.store(stream, operands, !sums.isForward && problem_.transposed ? bias : nullptr);
   }
 
   void runWeightsGradient(mtl::cpu::Stream& stream, const Operands& operands) const {
-    DirectArrays arrays;
-    arrays.source = source_.load(stream, operands.source, operands.scratch);
-    arrays.gradient = gradient_.load(stream, operands.gradient, operands.scratch);
-    arrays.result = floats(operands, weights_);
+    const float* const source = source_.load(stream, operands.source, operands.scratch);
+    const float* const gradient = gradient_.load(stream, operands.gradient, operands.scratch);
+    float* const result = floats(operands, weights_);
     const std::int64_t width = problem_.x.kernelSize;
     const std::int64_t taps = problem_.y.kernelSize * width;
     const std::int64_t productsPerTap =
@@ -398,17 +365,18 @@ class DirectPlan final : public Plan {
     stream.parallelFor(problem_.outputFeatureChannels * taps, grain(1, productsPerTap),
                        [&](std::int64_t begin, std::int64_t end) {
                          for (std::int64_t i = begin; i < end; ++i) HWY_DYNAMIC_DISPATCH(weightsGradientTap)
-                         (problem_, rows_, columns_, arrays, i / taps, i % taps / width, i % width);
+                         (problem_, rows_, columns_, source, gradient, result, i / taps, i % taps / width,
+                          i % width);
                        });
 
     auto* weightGradients = reinterpret_cast<float*>(operands.parameters[2]);
     if (problem_.transposed)
-      transposedWeights(stream, problem_, arrays.result, weightGradients, operands.accumulate);
+      transposedWeights(stream, problem_, result, weightGradients, operands.accumulate);
     else
-      sumArrays(stream, arrays.result, 1, problem_.weightCount(), weightGradients, operands.accumulate);
+      sumArrays(stream, result, 1, problem_.weightCount(), weightGradients, operands.accumulate);
     if (!problem_.hasBias) return;
     const TensorShape& summed = problem_.transposed ? problem_.source : problem_.gradient;
-    sumPixels(stream, problem_.transposed ? arrays.source : arrays.gradient, summed.pixels(), summed.channels,
+    sumPixels(stream, problem_.transposed ? source : gradient, summed.pixels(), summed.channels,
               reinterpret_cast<float*>(operands.parameters[3]), operands.accumulate);
   }
 

@@ -60,21 +60,12 @@ __global__ void reorderWeights(ConvolutionNumbers n, bool forward, const float* 
   }
 }
 
-template <class Source>
-__global__ void convolveDirect(ConvolutionNumbers n, Source source, const float* weights,
-                               DirectResult result) {
+/// Forward, or the data gradient.
+template <bool isForward, class Tensor>
+__global__ void convolveDirect(ConvolutionNumbers n, Tensor read, const float* weights, DirectResult result) {
   forEachElement(result.shape, [&](std::int64_t image, std::int64_t y, std::int64_t x, std::int64_t k) {
-    result.store(cuda::forwardSum(n, source, weights, image, y, x, k), result.shape.offset(image, y, x, k),
-                 k);
-  });
-}
-
-template <class Gradient>
-__global__ void gatherDataGradient(ConvolutionNumbers n, Gradient gradient, const float* weights,
-                                   DirectResult result) {
-  forEachElement(result.shape, [&](std::int64_t image, std::int64_t v, std::int64_t u, std::int64_t c) {
-    result.store(cuda::dataGradientSum(n, gradient, weights, image, v, u, c),
-                 result.shape.offset(image, v, u, c), c);
+    result.store(cuda::pixelSum<isForward>(n, read, weights, image, y, x, k),
+                 result.shape.offset(image, y, x, k), k);
   });
 }
 
@@ -153,7 +144,7 @@ class DirectPlan final : public Plan {
     const TensorShape& read = forward ? problem_.source : problem_.gradient;
     withReadType(read.format, [&](auto type) {
       using Read = ReadTensor<typename decltype(type)::type>;
-      mtl::cuda::launch(stream, forward ? convolveDirect<Read> : gatherDataGradient<Read>,
+      mtl::cuda::launch(stream, forward ? convolveDirect<true, Read> : convolveDirect<false, Read>,
                         gridFor(to.elements()), block, 0, numbers_,
                         Read(read, forward ? operands.source : operands.gradient), weights, result);
     });

@@ -73,7 +73,7 @@ __host__ __device__ constexpr std::int64_t pixelAt(std::int64_t coordinate, std:
   return coordinate < 0 ? 0 : size - 1;
 }
 
-/// Windows [begin, end).
+/// Windows, or pixels, [begin, end).
 struct WindowRange {
   std::int64_t begin;
   std::int64_t end;
@@ -97,41 +97,37 @@ __host__ __device__ constexpr WindowRange windowsThatRead(const WindowAxis& axis
   return range;
 }
 
-/// Forward, channel k of window (x, y). @param weights [tap][channel of the group][k]
-template <class Source>
-__device__ float forwardSum(const ConvolutionNumbers& n, const Source& source, const float* weights,
-                            std::int64_t image, std::int64_t y, std::int64_t x, std::int64_t k) {
-  float sum = 0;
-  for (std::int64_t q = 0; q < n.y.kernelSize; ++q) {
-    const std::int64_t v = pixelAt(n.y.firstTap(y) + n.y.dilation * q, n.y.sourceSize, n.clamps);
-    if (v < 0) continue;
-    for (std::int64_t p = 0; p < n.x.kernelSize; ++p) {
-      const std::int64_t u = pixelAt(n.x.firstTap(x) + n.x.dilation * p, n.x.sourceSize, n.clamps);
-      if (u < 0) continue;
-      const std::int64_t from = source.shape.offset(image, v, u, k / n.outputs * n.inputs);
-      const float* const weight = weights + (q * n.x.kernelSize + p) * n.inputs * n.outputChannels + k;
-      for (std::int64_t c = 0; c < n.inputs; ++c)
-        sum = fmaf(source.at(from + c), weight[c * n.outputChannels], sum);
-    }
+/// What a position of the result is made from, through one tap: the pixel of the source that its window reads or, for data
+/// gradients, the windows that read it.
+template <bool isForward>
+__device__ WindowRange readThrough(const WindowAxis& axis, std::int64_t tap, std::int64_t position,
+                                   bool clamps) {
+  if constexpr (isForward) {
+    const std::int64_t pixel =
+        pixelAt(axis.firstTap(position) + axis.dilation * tap, axis.sourceSize, clamps);
+    return {pixel, pixel < 0 ? pixel : pixel + 1};
+  } else {
+    return windowsThatRead(axis, tap, position, position, clamps);
   }
-  return sum;
 }
 
-/// Data gradient, channel c (of all groups) of pixel (u, v). @param weights [tap][k of the group][c]
-template <class Gradient>
-__device__ float dataGradientSum(const ConvolutionNumbers& n, const Gradient& gradient, const float* weights,
-                                 std::int64_t image, std::int64_t v, std::int64_t u, std::int64_t c) {
+/// Channel k (of all groups) of pixel (x, y) of the result. @param weights [tap][channel that is read, of the group][k]
+template <bool isForward, class Tensor>
+__device__ float pixelSum(const ConvolutionNumbers& n, const Tensor& read, const float* weights,
+                          std::int64_t image, std::int64_t y, std::int64_t x, std::int64_t k) {
+  const std::int64_t channels = isForward ? n.outputChannels : n.inputChannels;
+  const std::int64_t own = isForward ? n.outputs : n.inputs;
+  const std::int64_t others = isForward ? n.inputs : n.outputs;
   float sum = 0;
   for (std::int64_t q = 0; q < n.y.kernelSize; ++q) {
-    const WindowRange rows = windowsThatRead(n.y, q, v, v, n.clamps);
-    for (std::int64_t y = rows.begin; y < rows.end; ++y)
+    const WindowRange rows = readThrough<isForward>(n.y, q, y, n.clamps);
+    for (std::int64_t row = rows.begin; row < rows.end; ++row)
       for (std::int64_t p = 0; p < n.x.kernelSize; ++p) {
-        const WindowRange columns = windowsThatRead(n.x, p, u, u, n.clamps);
-        const float* const weight = weights + (q * n.x.kernelSize + p) * n.outputs * n.inputChannels + c;
-        for (std::int64_t x = columns.begin; x < columns.end; ++x) {
-          const std::int64_t from = gradient.shape.offset(image, y, x, c / n.inputs * n.outputs);
-          for (std::int64_t k = 0; k < n.outputs; ++k)
-            sum = fmaf(gradient.at(from + k), weight[k * n.inputChannels], sum);
+        const WindowRange columns = readThrough<isForward>(n.x, p, x, n.clamps);
+        const float* const weight = weights + (q * n.x.kernelSize + p) * others * channels + k;
+        for (std::int64_t column = columns.begin; column < columns.end; ++column) {
+          const std::int64_t from = read.shape.offset(image, row, column, k / own * others);
+          for (std::int64_t c = 0; c < others; ++c) sum = fmaf(read.at(from + c), weight[c * channels], sum);
         }
       }
   }

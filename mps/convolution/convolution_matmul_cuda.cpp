@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "mps/convolution/convolution_timing_cuda.hpp"
 #include "mps/convolution/convolution_windows.hpp"
 #include "mps/core/error.hpp"
+#include "mps/core/fallback_plan.hpp"
 #include "mtl/cuda/cublaslt.hpp"
 #include "mtl/cuda/stream.hpp"
 
@@ -67,16 +69,14 @@ MatrixProductShape shapeOf(const ConvolutionProblem& problem, const Product& pro
   return shape;
 }
 
-class MatmulPlan final : public Plan {
+class MatmulPlan final : public SelectivePlan {
  public:
   /// @param algorithm for shapeOf(problem, product)
-  MatmulPlan(const ConvolutionProblem& problem, const Product& product, const MatrixProduct& algorithm,
-             std::shared_ptr<const Plan> direct)
+  MatmulPlan(const ConvolutionProblem& problem, const Product& product, const MatrixProduct& algorithm)
       : problem_(problem),
         weights_{product.format, problem.outputFeatureChannels, problem.inputChannelsPerGroup()},
         addsBias_(product.hasBias),
-        product_(algorithm),
-        direct_(std::move(direct)) {
+        product_(algorithm) {
     const bool isGradient = problem.operation == ConvolutionOperation::WeightsGradient;
     const auto input = [&](const TensorShape& tensor) {
       return cuda::StagedInput(tensor, DenseArray::of(tensor, product.format), ImageEdgeMode::Zero, scratch_);
@@ -93,9 +93,7 @@ class MatmulPlan final : public Plan {
     workspace_ = cuda::Workspace(product_.workspaceBytes(), scratch_);
   }
 
-  [[nodiscard]] std::size_t scratchBytes() const override {
-    return std::max(scratch_.bytes(), direct_->scratchBytes());
-  }
+  [[nodiscard]] std::size_t scratchBytes() const override { return scratch_.bytes(); }
   [[nodiscard]] bool canAccumulate() const override { return problem_.accumulate; }
   [[nodiscard]] std::string describe() const override {
     return product_.describe() + (weights_.format == Format::Float16 ? " float16" : "") +
@@ -103,7 +101,6 @@ class MatmulPlan final : public Plan {
   }
 
   void run(mtl::Stream& stream, const Operands& operands) const override {
-    if (!isAligned(operands)) return direct_->run(stream, operands);
     switch (problem_.operation) {
       case ConvolutionOperation::Forward: {
         const std::byte* const source = source_.load(stream, operands.source, operands.scratch);
@@ -131,21 +128,16 @@ class MatmulPlan final : public Plan {
     }
   }
 
- private:
-  [[nodiscard]] bool isAligned(const Operands& operands) const {
+  [[nodiscard]] std::string_view objectionTo(const Operands& operands) const override {
     const bool isGradient = problem_.operation == ConvolutionOperation::WeightsGradient;
-    return cuda::isAligned(operands.source) && cuda::isAligned(operands.gradient) &&
-           cuda::isAligned(operands.parameters[isGradient ? 2 : 0]) &&
-           (isGradient || cuda::isAligned(operands.destination)) &&
-           (!addsBias_ || cuda::isAligned(operands.parameters[1]));
+    return objectionToUnaligned({operands.source, operands.gradient, operands.parameters[isGradient ? 2 : 0],
+                                 isGradient ? nullptr : operands.destination,
+                                 addsBias_ ? operands.parameters[1] : nullptr});
   }
 
+ private:
   const std::byte* loadWeights(mtl::Stream& stream, const Operands& operands) const {
-    if (weights_.areGiven(problem_)) return operands.parameters[0];
-    std::byte* const packed = operands.scratch + packedWeights_;
-    cuda::fillUpWeights(stream, problem_, weights_, reinterpret_cast<const float*>(operands.parameters[0]),
-                        packed);
-    return packed;
+    return weights_.load(stream, problem_, operands.parameters[0], operands.scratch + packedWeights_);
   }
 
   void multiply(mtl::Stream& stream, const Operands& operands, const std::byte* a, const std::byte* b,
@@ -158,7 +150,6 @@ class MatmulPlan final : public Plan {
   DenseWeights weights_;
   bool addsBias_;
   MatrixProduct product_;
-  std::shared_ptr<const Plan> direct_;  ///< for addresses that libraries do not take
   ScratchLayout scratch_;
   cuda::StagedInput source_;
   cuda::StagedInput gradient_;
@@ -237,7 +228,7 @@ class MatmulCandidates final : public cuda::CudaCandidates {
   }
   [[nodiscard]] std::shared_ptr<const Plan> plan(const Product& product,
                                                  const MatrixProduct& algorithm) const {
-    return std::make_shared<const MatmulPlan>(problem(), product, algorithm, direct());
+    return std::make_shared<const MatmulPlan>(problem(), product, algorithm);
   }
 
   std::vector<Product> products_;
@@ -266,7 +257,9 @@ Preparation prepareConvolutionMatmulCuda(const ConvolutionProblem& problem) {
   try {
     const mtl::cuda::CurrentDevice device(mtl::cuda::deviceIndex(problem.deviceName));
     MatmulCandidates candidates(problem, product);
-    if (auto plan = chooseConvolutionPlan(candidates, problem)) return plan;
+    if (auto plan = chooseConvolutionPlan(candidates, problem))
+      return withFallback(std::static_pointer_cast<const SelectivePlan>(std::move(plan)),
+                          convolutionImplementationsCuda().back(), problem);
     return Refusal{candidates.why()};
   } catch (const Error&) {
     throw;  // about a plan file

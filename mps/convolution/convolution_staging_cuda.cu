@@ -508,16 +508,19 @@ dim3 gridOver(std::int64_t count) {
 
 }  // namespace
 
-void fillUpWeights(mtl::Stream& stream, const ConvolutionProblem& problem, const DenseWeights& weights,
-                   const float* from, std::byte* to) {
-  const WeightMap map = mapOf(problem, weights);
+const std::byte* DenseWeights::load(mtl::Stream& stream, const ConvolutionProblem& problem,
+                                    const std::byte* parameters, std::byte* copy) const {
+  if (areGiven(problem)) return parameters;
+  const auto* const from = reinterpret_cast<const float*>(parameters);
+  const WeightMap map = mapOf(problem, *this);
   const dim3 block(mtl::cuda::kBlockThreads);
-  if (weights.format == ImageFeatureChannelFormat::Float16)
+  if (format == ImageFeatureChannelFormat::Float16)
     mtl::cuda::launch(stream, fillUpElements<Float16>, gridOver(map.count), block, 0, map, from,
-                      reinterpret_cast<Float16*>(to));
+                      reinterpret_cast<Float16*>(copy));
   else
     mtl::cuda::launch(stream, fillUpElements<float>, gridOver(map.count), block, 0, map, from,
-                      reinterpret_cast<float*>(to));
+                      reinterpret_cast<float*>(copy));
+  return copy;
 }
 
 void restoreWeightGradients(mtl::Stream& stream, const ConvolutionProblem& problem,

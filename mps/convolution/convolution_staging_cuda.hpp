@@ -122,10 +122,10 @@ struct DenseWeights {
   [[nodiscard]] bool areGiven(const ConvolutionProblem& problem) const;
   [[nodiscard]] std::int64_t count(const ConvolutionProblem& problem) const;
   [[nodiscard]] std::size_t bytes(const ConvolutionProblem& problem) const;
+  /// Their address: the parameters, or a copy of them with zeros beyond. @param copy bytes() of memory, where not given
+  const std::byte* load(mtl::Stream& stream, const ConvolutionProblem& problem, const std::byte* parameters,
+                        std::byte* copy) const;
 };
-/// The parameters -> such an array, zeros beyond them.
-void fillUpWeights(mtl::Stream& stream, const ConvolutionProblem& problem, const DenseWeights& weights,
-                   const float* from, std::byte* to);
 /// Gradients of such weights -> those of the parameters, added when accumulating.
 void restoreWeightGradients(mtl::Stream& stream, const ConvolutionProblem& problem,
                             const DenseWeights& weights, const std::byte* from, float* to, bool accumulate);

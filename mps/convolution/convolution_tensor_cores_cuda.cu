@@ -3,10 +3,12 @@
 #include <memory>
 #include <numeric>
 #include <string>
+#include <string_view>
 
 #include "mps/convolution/convolution_cuda.hpp"
 #include "mps/convolution/convolution_staging_cuda.hpp"
 #include "mps/convolution/convolution_sums_cuda.cuh"
+#include "mps/core/fallback_plan.hpp"
 
 namespace mps::detail {
 namespace {
@@ -228,10 +230,9 @@ std::int64_t rowsOfChunk(std::int64_t width, std::int64_t taps) {
   return 0;
 }
 
-class TensorCorePlan final : public Plan {
+class TensorCorePlan final : public SelectivePlan {
  public:
-  TensorCorePlan(const ConvolutionProblem& problem, std::shared_ptr<const Plan> direct)
-      : problem_(problem), direct_(std::move(direct)) {
+  explicit TensorCorePlan(const ConvolutionProblem& problem) : problem_(problem) {
     const TensorShape& gradient = problem.gradient;
     const std::int64_t rows = rowsOfChunk(gradient.width, problem.x.kernelSize);
     chunks_ = (gradient.images * gradient.height + rows - 1) / rows;
@@ -240,15 +241,14 @@ class TensorCorePlan final : public Plan {
     if (problem.hasBias) biases_ = cuda::PixelSums(gradient, scratch_);
   }
 
-  [[nodiscard]] std::size_t scratchBytes() const override {
-    return std::max(scratch_.bytes(), direct_->scratchBytes());
-  }
+  [[nodiscard]] std::size_t scratchBytes() const override { return scratch_.bytes(); }
   [[nodiscard]] bool canAccumulate() const override { return problem_.accumulate; }
   [[nodiscard]] std::string describe() const override { return std::to_string(slices_) + " slices"; }
 
+  [[nodiscard]] std::string_view objectionTo(const Operands& operands) const override {
+    return objectionToUnaligned({operands.source, operands.gradient});
+  }
   void run(mtl::Stream& stream, const Operands& operands) const override {
-    if (!cuda::isAligned(operands.source) || !cuda::isAligned(operands.gradient))
-      return direct_->run(stream, operands);
     const TensorShape& gradient = problem_.gradient;
     const std::int64_t taps = problem_.x.kernelSize;
     const std::int64_t rows = rowsOfChunk(gradient.width, taps);
@@ -285,7 +285,6 @@ class TensorCorePlan final : public Plan {
 
  private:
   ConvolutionProblem problem_;
-  std::shared_ptr<const Plan> direct_;  ///< for addresses that are no multiples of 16
   ScratchLayout scratch_;
   cuda::PixelSums biases_;
   std::int64_t chunks_ = 0;
@@ -327,10 +326,8 @@ Preparation prepareConvolutionTensorCoresCuda(const ConvolutionProblem& problem)
   constexpr std::int64_t farthest = 1 << 24;
   if (std::abs(problem.x.offset) > farthest || std::abs(problem.y.offset) > farthest)
     return Refusal{"windows are too far away"};
-  Preparation direct = prepareConvolutionDirectCuda(problem);
-  auto* const plan = std::get_if<std::shared_ptr<const Plan>>(&direct);
-  if (plan == nullptr) return direct;
-  return std::make_shared<const TensorCorePlan>(problem, *plan);
+  return withFallback(std::make_shared<const TensorCorePlan>(problem),
+                      convolutionImplementationsCuda().back(), problem);
 }
 
 }  // namespace mps::detail

@@ -3,9 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <utility>
-#include <variant>
 
-#include "mps/convolution/convolution_cuda.hpp"
 #include "mtl/cuda/device.hpp"
 #include "mtl/device.hpp"
 #include "mtl/memory.hpp"
@@ -88,10 +86,6 @@ double ConvolutionTimer::milliseconds(const Plan& plan, double best) {
   std::nth_element(times.begin(), times.begin() + times.size() / 2, times.end());
   return times[times.size() / 2];
 }
-
-CudaCandidates::CudaCandidates(const ConvolutionProblem& problem)
-    : problem_(problem),
-      direct_(std::get<std::shared_ptr<const Plan>>(prepareConvolutionDirectCuda(problem))) {}
 
 std::string CudaCandidates::device() const {
   return mtl::cuda::device(mtl::cuda::deviceIndex(problem_.deviceName))->description();

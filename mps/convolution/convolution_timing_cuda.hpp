@@ -37,19 +37,16 @@ class ConvolutionTimer {
 /// Candidates that are timed on the problem's GPU, which must be the current one.
 class CudaCandidates : public ConvolutionCandidates {
  public:
-  explicit CudaCandidates(const ConvolutionProblem& problem);
+  explicit CudaCandidates(const ConvolutionProblem& problem) : problem_(problem) {}
 
   [[nodiscard]] std::string device() const final;
   double milliseconds(const Plan& plan, double best) final;
 
  protected:
   [[nodiscard]] const ConvolutionProblem& problem() const { return problem_; }
-  /// Our own kernels, for what the library's do not take.
-  [[nodiscard]] const std::shared_ptr<const Plan>& direct() const { return direct_; }
 
  private:
   const ConvolutionProblem& problem_;
-  std::shared_ptr<const Plan> direct_;
   std::optional<ConvolutionTimer> timer_;
 };
 

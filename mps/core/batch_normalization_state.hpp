@@ -116,6 +116,8 @@ class CNNBatchNormalizationState : public NNGradientState {
   void didEncodeStatistics(std::uint64_t elements);
   /// @param elements of all devices
   void didImportStatistics(std::uint64_t elements);
+  /// Behind the last gradient of the batch. @param elements of all devices
+  void didMergeStatistics(std::uint64_t elements) { progress_.elementCount = elements; }
   void didImportGradients();
   void didEncodeNormalization(const detail::BatchNormalizationParameters& used);
   /// What the last normalisation computed with: its gradients must use the same.

@@ -190,8 +190,9 @@ void ImageBatch::readBytes(std::span<std::byte> destination, DataLayout layout) 
 }
 
 const ImageDescriptor& ImageBatch::descriptor() const {
-  if (empty()) throw Error("ImageBatch", "count", "0", "at least one image");
-  return block_ ? block_->descriptor : (*loose_)[first_]->descriptor();
+  if (block_) return block_->descriptor;
+  if (!loose_ || loose_->empty()) throw Error("ImageBatch", "count", "0", "at least one image");
+  return (*loose_)[empty() ? 0 : first_]->descriptor();
 }
 
 bool ImageBatch::isTemporary() const {

@@ -73,7 +73,7 @@ class ImageBatch {
     readBytes(std::as_writable_bytes(std::span(destination)), layout);
   }
 
-  /// The library's own: size and format of each image. Needs a non-empty batch.
+  /// The library's own: size and format of each image. Needs a batch with images, or an empty slice of one.
   [[nodiscard]] const ImageDescriptor& descriptor() const;
   [[nodiscard]] bool isTemporary() const;
   /// The block, when this is a range of one; null for loose images.

@@ -2,14 +2,21 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <cstddef>
 #include <cstdlib>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include "mps/core/call.hpp"
+#include "mps/core/fallback_plan.hpp"
 #include "mps/core/plan_for.hpp"
 #include "mps/core/test_images.hpp"
+#include "mtl/cpu/stream.hpp"
 
 /// How an implementation is chosen, and the cache of what was chosen: design sections 4 and 6.
 namespace mps::detail::plan_test {
@@ -155,6 +162,80 @@ TEST(Dispatch, VerboseDispatchPrintsTheChoiceAndTheRefusalsBeforeIt) {
         std::exit(0);
       },
       ::testing::ExitedWithCode(0), "^$");
+  unsetenv("UNMETAL_VERBOSE");
+}
+
+/// Counts its runs. @param scratch bytes of scratch memory
+class RunCountingPlan final : public SelectivePlan {
+ public:
+  RunCountingPlan(int& runs, std::string words, std::size_t scratch = 0)
+      : runs_(runs), words_(std::move(words)), scratch_(scratch) {}
+  void run(mtl::Stream&, const Operands&) const override { ++runs_; }
+  [[nodiscard]] std::string_view objectionTo(const Operands& operands) const override {
+    return objectionToUnaligned({operands.source, operands.destination});
+  }
+  [[nodiscard]] std::size_t scratchBytes() const override { return scratch_; }
+  [[nodiscard]] std::string describe() const override { return words_; }
+
+ private:
+  int& runs_;
+  std::string words_;
+  std::size_t scratch_;
+};
+
+/// Aligned, or one byte further where isShifted.
+struct ShiftedOperands : Operands {
+  explicit ShiftedOperands(bool isShifted) { destination = memory.data() + (isShifted ? 1 : 0); }
+  alignas(16) std::array<std::byte, 32> memory{};
+};
+
+TEST(FallbackPlan, RunsTheGeneralOneAtUnalignedAddressesAlone) {
+  mtl::cpu::Stream stream(1);
+  int preferred = 0;
+  int general = 0;
+  const auto plan =
+      fallbackPlan(std::make_shared<const RunCountingPlan>(preferred, "vectors"),
+                   std::make_shared<const RunCountingPlan>(general, ""), "elements", "a problem");
+  plan->run(stream, ShiftedOperands(false));
+  EXPECT_EQ(preferred, 1);
+  EXPECT_EQ(general, 0);
+  plan->run(stream, ShiftedOperands(true));
+  EXPECT_EQ(preferred, 1);
+  EXPECT_EQ(general, 1);
+}
+
+TEST(FallbackPlan, HasMemoryForBothAndNamesBoth) {
+  int runs = 0;
+  const auto planOf = [&](std::string words, std::size_t scratch) {
+    return std::make_shared<const RunCountingPlan>(runs, std::move(words), scratch);
+  };
+  const auto plan = fallbackPlan(planOf("vectors", 8), planOf("of float32", 24), "elements", "");
+  EXPECT_EQ(plan->scratchBytes(), 24U);
+  EXPECT_EQ(plan->describe(), "vectors, else elements of float32");
+  EXPECT_EQ(fallbackPlan(planOf("", 24), planOf("", 8), "elements", "")->scratchBytes(), 24U);
+  EXPECT_EQ(fallbackPlan(planOf("", 0), planOf("", 0), "elements", "")->describe(), "else elements");
+}
+
+TEST(FallbackPlan, IsRefusedWhereTheGeneralEntryRefuses) {
+  int runs = 0;
+  const auto preferred = std::make_shared<const RunCountingPlan>(runs, "");
+  EXPECT_EQ(std::get<Refusal>(withFallback(preferred, even, Problem{7})).reason, "the number is odd");
+  EXPECT_EQ(std::get<0>(withFallback(preferred, even, Problem{2}))->describe(), "else even by counting");
+}
+
+TEST(FallbackPlan, VerboseDispatchPrintsTheFirstRunOfTheGeneralOne) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");  // a process of its own, which reads the variable anew
+  setenv("UNMETAL_VERBOSE", "dispatch", 1);
+  EXPECT_EXIT(
+      {
+        mtl::cpu::Stream stream(1);
+        int runs = 0;
+        const auto preferred = std::make_shared<const RunCountingPlan>(runs, "");
+        const auto plan = std::get<0>(withFallback(preferred, even, Problem{4}));
+        for (const bool isShifted : {false, true, true}) plan->run(stream, ShiftedOperands(isShifted));
+        std::exit(0);
+      },
+      ::testing::ExitedWithCode(0), "^unmetal: problem 4: left to even, since an address is unaligned\n$");
   unsetenv("UNMETAL_VERBOSE");
 }
 

@@ -24,6 +24,7 @@ struct DropoutRecord {
   std::uint64_t seed = 0;
   mtl::Size maskStride;
   std::uint32_t encodeCount = 0;
+  std::size_t firstImage = 0;  ///< in the batch of all ranks
 };
 
 std::string sizeText(const mtl::Size& size) {
@@ -81,7 +82,8 @@ std::vector<std::byte> CNNDropoutGradientState::maskData() const {
   DropoutProblem problem = problemOf(drawn->keepProbability, drawn->seed, drawn->maskStride);
   setMaskSize(problem, *record());
   std::vector<std::byte> mask(static_cast<std::size_t>(problem.maskElements()));
-  detail::dropoutMask(problem, drawn->encodeCount, static_cast<std::uint32_t>(imageIndex()), mask);
+  detail::dropoutMask(problem, drawn->encodeCount,
+                      static_cast<std::uint32_t>(drawn->firstImage + imageIndex()), mask);
   return mask;
 }
 
@@ -110,7 +112,7 @@ std::shared_ptr<State> CNNDropout::makeState(const std::shared_ptr<mtl::CommandB
 }
 
 void CNNDropout::describeForward(std::any& family) const {
-  family = DropoutRecord{keepProbability_, seed_, maskStride_, encodeCount_};
+  family = DropoutRecord{keepProbability_, seed_, maskStride_, encodeCount_, firstImage_};
 }
 
 detail::PreparedCall CNNDropout::prepareForward(const detail::ForwardCall& call) const {
@@ -124,6 +126,7 @@ detail::PreparedCall CNNDropout::prepareForward(const detail::ForwardCall& call)
   detail::PreparedCall prepared;
   prepared.plan = detail::planFor(*device(), detail::dropoutBackEnds, problem);
   prepared.scalars[0] = encodeCount_;
+  prepared.scalars[1] = static_cast<double>(firstImage_);
   return prepared;
 }
 
@@ -179,7 +182,7 @@ std::vector<detail::PreparedCall> CNNDropoutGradient::prepareGradient(
   detail::PreparedCall prepared =
       detail::preparedPointwise(views, detail::planFor(*device(), detail::dropoutBackEnds, problem));
   prepared.scalars[0] = drawn->encodeCount;
-  prepared.scalars[1] = static_cast<double>(call.firstImage);
+  prepared.scalars[1] = static_cast<double>(drawn->firstImage + call.firstImage);
   prepared.readsSource = false;
   return {prepared};
 }

@@ -10,6 +10,7 @@
 #include "mps/core/cnn_kernel.hpp"
 #include "mps/core/gradient_state.hpp"
 #include "mps/core/node.hpp"
+#include "mps/distributed/batch_share.hpp"
 
 /// Dropout (MPSCNNDropout.h).
 namespace mps {
@@ -38,7 +39,7 @@ using CNNDropoutGradientStateBatch = StateBatch;
 /// Each element has 16 random bits, so that the probability of M = 1 is P rounded up to a multiple of 2^-16: off by
 /// less than 1.6e-5, and nothing for P = 0.5 or 0.75. The scale is 1 / P. What is kept is on the average larger by
 /// the same fraction, which only P near 0 makes visible: 2^-16 is the least probability that is drawn.
-class CNNDropout : public CNNKernel {
+class CNNDropout : public CNNKernel, public detail::SharedBatchKernel {
  public:
   /// The library's own.
   CNNDropout(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
@@ -67,6 +68,11 @@ class CNNDropout : public CNNKernel {
 
   [[nodiscard]] detail::PreparedCall prepareForward(const detail::ForwardCall& call) const override;
   [[nodiscard]] bool worksInPlace() const override { return true; }
+  void setBatchShare(const detail::BatchShare& share) override { firstImage_ = share.firstImage; }
+  void encodeWithoutImages(const std::shared_ptr<mtl::CommandBuffer>& /*commandBuffer*/,
+                           const ImageDescriptor& /*source*/, const StateBatch& /*states*/) override {
+    ++encodeCount_;
+  }
 
  protected:
   CNNDropout(std::shared_ptr<mtl::Device> device, float keepProbability, std::uint64_t seed,
@@ -85,6 +91,7 @@ class CNNDropout : public CNNKernel {
   std::uint64_t seed_;
   mtl::Size maskStride_;
   std::uint32_t encodeCount_ = 0;
+  std::size_t firstImage_ = 0;  ///< of a rank's, in the batch of all ranks
 };
 
 /// dIn(x, y, c) = g(x, y, c) * M(x, y, c) / P with the mask of the forward encode (MPSCNNDropoutGradient).

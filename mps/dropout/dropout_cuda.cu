@@ -1,8 +1,13 @@
 #include <cmath>
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
 
 #include "mps/core/element_grid_cuda.cuh"
+#include "mps/core/fallback_plan.hpp"
 #include "mps/core/philox_cuda.cuh"
 #include "mps/core/quotient_cuda.cuh"
 #include "mps/core/row_reduction_cuda.cuh"
@@ -262,22 +267,47 @@ bool dropsChannels(const DropoutProblem& problem) {
   return problem.maskStrideX == 0 && problem.maskStrideY == 0 && problem.maskStrideChannel != 0;
 }
 
-class DropoutPlan final : public Plan {
+class DropoutPlan final : public SelectivePlan {
  public:
-  explicit DropoutPlan(const DropoutProblem& problem)
-      : problem_(problem), index_(problem), dropsChannels_(mps::detail::dropsChannels(problem)) {
+  /// @param inVectors whether 16 bytes are accessed at once
+  DropoutPlan(const DropoutProblem& problem, bool inVectors) : problem_(problem), index_(problem) {
+    const bool sharesMask = dropsChannels(problem);
     cuda::joinAxes({&problem_.destination, &problem_.input}, isContiguous(problem) ? JoinedAxes::OfAnImage
-                                                             : dropsChannels_      ? JoinedAxes::Pixels
+                                                             : sharesMask          ? JoinedAxes::Pixels
                                                                                    : JoinedAxes::None);
+    format_ = cuda::commonFormat({&problem_.input, &problem_.destination});
+    if (!inVectors) return;
+    const TensorShape& shape = problem_.destination;
+    if (sharesMask && shape.images <= kMostImages && shape.height * shape.width <= ElementGrid::kLongestRow)
+      kernel_ = Kernel::ChannelVectors;
+    else if (shape.height == 1 && shape.width == 1 && index_.first % kBlock == 0)
+      kernel_ = Kernel::DenseVectors;
+    else
+      kernel_ = Kernel::Vectors;
+  }
+  /// Whether shapes and mask allow that.
+  [[nodiscard]] bool takesVectors() const {
+    const bool isFloat32 = format_ == ImageFeatureChannelFormat::Float32;
+    const int lanes = isFloat32 ? cuda::kLanes<float> : cuda::kLanes<Float16>;
+    return (isFloat32 || format_ == ImageFeatureChannelFormat::Float16) &&
+           index_.takesVectors(problem_.destination, static_cast<std::uint32_t>(lanes)) &&
+           Quotient::takes(problem_.keepProbability) && cuda::takesLanes(problem_.input) &&
+           cuda::takesLanes(problem_.destination);
   }
 
+  [[nodiscard]] std::string describe() const override {
+    return kernel_ == Kernel::ChannelVectors ? "mask per channel"
+           : kernel_ == Kernel::DenseVectors ? "dense"
+                                             : "";
+  }
+  [[nodiscard]] std::string_view objectionTo(const Operands& operands) const override {
+    return objectionToUnaligned({inputOf(operands), operands.destination});
+  }
   void run(mtl::Stream& stream, const Operands& operands) const override {
     const TensorShape& shape = problem_.destination;
     if (shape.elements() == 0) return;
-    const std::byte* const input =
-        problem_.direction == DropoutDirection::Forward ? operands.source : operands.gradient;
     cuda::MapArguments<1> arguments;
-    arguments.sources[0] = {problem_.input, input};
+    arguments.sources[0] = {problem_.input, inputOf(operands)};
     arguments.destination = {shape, operands.destination};
     arguments.accumulate = operands.accumulate;
     const float keep = problem_.keepProbability;
@@ -289,21 +319,12 @@ class DropoutPlan final : public Plan {
                                    keep,
                                    Quotient::takes(keep) ? Quotient(keep) : Quotient(),
                                    1 / keep};
-    const ImageFeatureChannelFormat format = cuda::commonFormat({&problem_.input, &shape});
-    const int lanes =
-        format == ImageFeatureChannelFormat::Float16 ? cuda::kLanes<Float16> : cuda::kLanes<float>;
-    const bool takesVectors = index_.takesVectors(shape, static_cast<std::uint32_t>(lanes)) &&
-                              Quotient::takes(keep) && cuda::takesLanes(problem_.input, input) &&
-                              cuda::takesLanes(shape, operands.destination);
-    cuda::withAccess(format, takesVectors, [&](auto access) {
+    cuda::withAccess(format_, kernel_ != Kernel::Elements, [&](auto access) {
       using Access = decltype(access);
-      if constexpr (Access::lanes > 1)
-        if (dropsChannels_ && shape.images <= kMostImages &&
-            shape.height * shape.width <= ElementGrid::kLongestRow)
-          return startChannels<Access>(stream, arguments, function);
-      if constexpr (Access::lanes > 1)
-        if (shape.height == 1 && shape.width == 1 && index_.first % kBlock == 0)
-          return startDense<Access>(stream, arguments, function);
+      if constexpr (Access::lanes > 1) {
+        if (kernel_ == Kernel::ChannelVectors) return startChannels<Access>(stream, arguments, function);
+        if (kernel_ == Kernel::DenseVectors) return startDense<Access>(stream, arguments, function);
+      }
       cuda::launchMap<Access>(stream, arguments, shape, function);
     });
   }
@@ -314,6 +335,8 @@ class DropoutPlan final : public Plan {
   }
 
  private:
+  enum class Kernel { Elements, Vectors, DenseVectors, ChannelVectors };
+
   static constexpr std::int64_t kMostImages = 65535;  ///< of the grid's y
   static constexpr std::int64_t kWantedBlocks =
       8192;  ///< where there is work for more, threads do more of it
@@ -362,19 +385,33 @@ class DropoutPlan final : public Plan {
     mtl::cuda::launch(stream, dropChannels<Access>, grid, dim3(across, down), 0, a, function);
   }
 
+  [[nodiscard]] const std::byte* inputOf(const Operands& operands) const {
+    return problem_.direction == DropoutDirection::Forward ? operands.source : operands.gradient;
+  }
+
   DropoutProblem problem_;  ///< with joined axes
   MaskIndex index_;
-  bool dropsChannels_;
+  ImageFeatureChannelFormat format_;
+  Kernel kernel_ = Kernel::Elements;
 };
 
-Preparation prepareMasked(const DropoutProblem& problem) {
+Preparation prepareElements(const DropoutProblem& problem) {
   for (const TensorShape* shape : {&problem.input, &problem.destination})
     if (!ElementGrid::fits(*shape)) return Refusal{ElementGrid::kTooLarge};
   if (problem.maskElements() > 0xFFFFFFFF) return Refusal{"a mask of 2^32 elements"};
-  return std::make_shared<const DropoutPlan>(problem);
+  return std::make_shared<const DropoutPlan>(problem, false);
 }
 
-constexpr Implementation<DropoutProblem> implementations[] = {{"grid-stride loop", prepareMasked}};
+constexpr Implementation<DropoutProblem> kElements{"thread per element", prepareElements};
+
+Preparation prepareVectors(const DropoutProblem& problem) {
+  auto plan = std::make_shared<const DropoutPlan>(problem, true);
+  if (!plan->takesVectors()) return Refusal{"masks, pixels or formats that do not suit 16 bytes at once"};
+  return withFallback(std::move(plan), kElements, problem);
+}
+
+constexpr Implementation<DropoutProblem> implementations[] = {{"16 bytes per thread", prepareVectors},
+                                                              kElements};
 
 }  // namespace
 

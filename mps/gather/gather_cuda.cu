@@ -1,8 +1,10 @@
 #include <cstdint>
 #include <memory>
+#include <string_view>
 #include <type_traits>
 
 #include "mps/core/elements_cuda.cuh"
+#include "mps/core/fallback_plan.hpp"
 #include "mps/core/rows_cuda.cuh"
 #include "mps/gather/gather_order_cuda.cuh"
 #include "mps/gather/gather_problem.hpp"
@@ -77,12 +79,16 @@ __global__ void addRows(GatherArguments a, const std::uint32_t* starts, const st
   });
 }
 
-/// Copies the row of each index. A gradient first sorts the indices by the rows that they name. Vectors of 16 bytes are
-/// accessed at once where addresses and strides are multiples, elements elsewhere.
-class GatherPlanCuda final : public Plan {
+/// Copies the row of each index. A gradient first sorts the indices by the rows that they name.
+class GatherPlanCuda final : public SelectivePlan {
  public:
-  explicit GatherPlanCuda(const GatherProblem& problem) : problem_(problem) {}
+  /// @param inVectors whether 16 bytes are accessed at once, which the shapes must allow
+  GatherPlanCuda(const GatherProblem& problem, bool inVectors) : problem_(problem), inVectors_(inVectors) {}
 
+  [[nodiscard]] std::string_view objectionTo(const Operands& operands) const override {
+    const bool isForward = problem_.direction == GatherDirection::Forward;
+    return objectionToUnaligned({isForward ? operands.source : operands.gradient, operands.destination});
+  }
   void run(mtl::Stream& stream, const Operands& operands) const override {
     const bool isForward = problem_.direction == GatherDirection::Forward;
     if ((isForward ? problem_.result : problem_.source).elements() == 0) return;
@@ -93,7 +99,7 @@ class GatherPlanCuda final : public Plan {
       const auto order = sortOf().sort(stream, indices, operands.scratch);
       return isHalf ? add<Float16>(stream, operands, order) : add<float>(stream, operands, order);
     }
-    if (takesLanes(operands.source, operands.destination)) return copy<uint4>(stream, operands, indices);
+    if (inVectors_) return copy<uint4>(stream, operands, indices);
     return isHalf ? copy<std::uint16_t>(stream, operands, indices)
                   : copy<std::uint32_t>(stream, operands, indices);
   }
@@ -104,10 +110,6 @@ class GatherPlanCuda final : public Plan {
 
  private:
   [[nodiscard]] cuda::GatherOrder sortOf() const { return {problem_.result.height, problem_.source.height}; }
-  /// Whether 16 bytes can be accessed at once on both sides.
-  [[nodiscard]] bool takesLanes(const std::byte* source, const std::byte* result) const {
-    return cuda::takesLanes(problem_.source, source) && cuda::takesLanes(problem_.result, result);
-  }
 
   template <class Vector>
   void copy(mtl::Stream& stream, const Operands& operands, const Indices& indices) const {
@@ -127,26 +129,36 @@ class GatherPlanCuda final : public Plan {
                         order.places, reinterpret_cast<const T*>(operands.gradient),
                         reinterpret_cast<T*>(operands.destination));
     };
-    if (takesLanes(operands.destination, operands.gradient))
+    if (inVectors_)
       start(std::integral_constant<int, cuda::kLanes<T>>());
     else
       start(std::integral_constant<int, 1>());
   }
 
   GatherProblem problem_;
+  bool inVectors_;
 };
 
-Preparation prepareGather(const GatherProblem& problem) {
+Preparation prepareElements(const GatherProblem& problem) {
   constexpr std::int64_t kMost = 0x7FFFFFFF - 0x10000;
   const auto isTooLarge = [](const TensorShape& shape) {
     return shape.height > kMost || !RowGrid::fits(shape.images * shape.height, shape.channels);
   };
   if (isTooLarge(problem.source) || isTooLarge(problem.result))
     return Refusal{"about 2^31 rows, or a row of about 2^31 elements"};
-  return std::make_shared<const GatherPlanCuda>(problem);
+  return std::make_shared<const GatherPlanCuda>(problem, false);
 }
 
-constexpr Implementation<GatherProblem> implementations[] = {{"sorted indices", prepareGather}};
+constexpr Implementation<GatherProblem> kElements{"thread per element", prepareElements};
+
+Preparation prepareVectors(const GatherProblem& problem) {
+  if (!cuda::takesLanes(problem.source) || !cuda::takesLanes(problem.result))
+    return Refusal{"rows that are no multiples of 16 bytes"};
+  return withFallback(std::make_shared<const GatherPlanCuda>(problem, true), kElements, problem);
+}
+
+constexpr Implementation<GatherProblem> implementations[] = {{"16 bytes per thread", prepareVectors},
+                                                             kElements};
 
 }  // namespace
 

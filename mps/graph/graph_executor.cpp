@@ -4,8 +4,6 @@
 #include <array>
 #include <exception>
 #include <iterator>
-#include <unordered_map>
-#include <unordered_set>
 
 #include "mps/concatenation/concatenation.hpp"
 #include "mps/core/call.hpp"
@@ -14,9 +12,7 @@
 #include "mps/core/error.hpp"
 #include "mps/core/finite_check.hpp"
 #include "mps/core/layer_kernel.hpp"
-#include "mps/graph/held_reads.hpp"
-#include "mps/graph/nn_graph.hpp"
-#include "mps/optimizer/combined_updates.hpp"
+#include "mps/graph/graph_run.hpp"
 #include "mps/optimizer/optimizer.hpp"
 #include "mps/trainable/trainable_layer.hpp"
 #include "mtl/command_buffer.hpp"
@@ -104,33 +100,10 @@ void recordFiniteCheck(mtl::CommandBuffer& commandBuffer, const std::string& nam
 
 }  // namespace
 
-/// One encode under way.
-struct GraphExecutor::Run {
-  NNGraph& graph;
-  std::shared_ptr<mtl::CommandBuffer> commandBuffer;
-  GraphLayout& layout;
-  std::vector<ImageBatch> images;
-  std::vector<StateBatch> states;
-  bool updates = true;  ///< layers are updated
-  struct HostUpdate {
-    std::shared_ptr<LayerUpdate> update;
-    StateBatch gradientStates;
-    std::shared_ptr<State> sourceState;
-  };
-  std::vector<HostUpdate> hostUpdates;
-  CombinedUpdates combinedUpdates;  ///< those that wait for the end of the encode
-  struct WaitingUpdate {
-    StepIndex gradient;  ///< a step that has the update
-    StepIndex lastUse;   ///< of its weights and of its gradients
-  };
-  std::vector<WaitingUpdate> waitingUpdates = {};
-  std::unordered_map<const void*, StepIndex> lastUses =
-      {};                                        ///< of weights that data sources keep on the device
-  std::unordered_set<const void*> updated = {};  ///< the ones that this encode has updated
-  bool isStack = false;                          ///< the images of a batch are parts of one stack
-  std::vector<ImageBatch> owned = {};  ///< what can be handed out; stacks are whole, `images` has their parts
-  HeldReads reads = {};                ///< of what the caller has or gets
-};
+Error updatedApart(const NNGraph& graph, const ProgramStep& step) {
+  return {graph.describe(), "gradientNormLimit", "set, but the layer of " + step.name + " is updated apart",
+          "layers whose weights are on the device, with states that are not temporary"};
+}
 
 GraphExecutor::GraphExecutor(std::shared_ptr<mtl::Device> device, std::shared_ptr<GraphProgram> program)
     : device_(std::move(device)),
@@ -155,19 +128,24 @@ void GraphExecutor::check(const NNGraph& graph, const std::shared_ptr<mtl::Comma
   checkNumber("sourceImages", sourceImages.size(), program_->sourceImages.size());
   checkNumber("sourceStates", sourceStates.size(), program_->sourceStates.size());
   const std::size_t count = sourceImages.empty() ? 0 : sourceImages[0].count();
-  if (count == 0) throw Error(graph.describe(), "sourceImages", "an empty batch", "at least one image");
+  if (count == 0 && !isOneOfSeveral(graph))
+    throw Error(graph.describe(), "sourceImages", "an empty batch", "at least one image");
   for (const ImageBatch& batch : sourceImages) {
     checkCount(graph, "sourceImages", batch.count(), count);
+    if (count == 0) continue;
     checkNotStacked(graph, "sourceImages", batch);
     checkSources(graph, "sourceImages", *commandBuffer, batch);
   }
   for (const StateBatch& batch : sourceStates)
-    checkStates(graph, "sourceStates", *commandBuffer, batch, count);
+    if (count > 0)
+      checkStates(graph, "sourceStates", *commandBuffer, batch, count);
+    else
+      checkCount(graph, "sourceStates", batch.count(), count);
 }
 
 GraphLayout& GraphExecutor::layoutFor(const NNGraph& graph, std::span<const ImageBatch> sourceImages) {
   GraphLayout key;
-  key.count = sourceImages[0].count();
+  key.count = std::max<std::size_t>(1, sourceImages[0].count());  // without images sizes are those of one
   key.format = graph.format();
   for (const ImageBatch& batch : sourceImages) {
     ImageDescriptor descriptor = batch.descriptor();
@@ -319,12 +297,16 @@ void GraphExecutor::encodeUpdates(Run& run, StepIndex last) {
 
 void GraphExecutor::encodeUpdate(Run& run, const ProgramStep& step) {
   const StateBatch& states = run.states[step.sourceStates[0]];
+  if (!run.reduction) step.update->joinGradients(run.commandBuffer, states);
   if (step.update->style() == NNTrainingStyle::UpdateDeviceGPU) {
     const void* const weights = deviceParametersOf(*program_->steps[step.forward].kernel);
+    if (run.graph.gradientNormLimit() > 0 && (weights == nullptr || states[0]->isTemporary()))
+      throw updatedApart(run.graph, step);
     if (weights != nullptr && !run.updated.insert(weights).second) run.combinedUpdates.separate();
     step.update->encode(run.commandBuffer, states, weights != nullptr ? &run.combinedUpdates : nullptr);
     return;
   }
+  if (run.graph.gradientNormLimit() > 0) throw updatedApart(run.graph, step);
   run.hostUpdates.push_back({step.update, states, step.update->prepareHostUpdate(run.commandBuffer, states)});
 }
 
@@ -342,6 +324,13 @@ void GraphExecutor::encodeSlices(Run& run, const ProgramStep& step, const Progra
   if (run.graph.stopsAtNonFiniteValues())
     for (const ProgramStep* slice : {&first, &second})
       recordFiniteCheck(*run.commandBuffer, slice->name, run.images[slice->result]);
+}
+
+void GraphExecutor::makeFusedNeuronState(Run& run, const ProgramStep& step) const {
+  if (!step.fusedNeuronState) return;
+  const ImageBatch& result = run.images[step.result];
+  run.states[*step.fusedNeuronState] =
+      pointwiseStates(device_, "CNNNeuron", result.descriptor(), result.count());
 }
 
 void GraphExecutor::encodeStep(Run& run, StepIndex index) {
@@ -362,16 +351,13 @@ void GraphExecutor::encodeStep(Run& run, StepIndex index) {
   });
   kernel.encodeGraphStep(run.commandBuffer,
                          {sources, sourceStates, states, result, run.layout.reuse.accumulates[index]});
-  if (step.fusedNeuronState)
-    run.states[*step.fusedNeuronState] =
-        pointwiseStates(device_, "CNNNeuron", result.descriptor(), result.count());
+  makeFusedNeuronState(run, step);
   if (run.graph.stopsAtNonFiniteValues() && step.writesResult)
     recordFiniteCheck(*run.commandBuffer, step.name, result);
   if (step.update && run.updates) queueUpdate(run, index);
 }
 
 void GraphExecutor::allocateOwned(Run& run) {
-  run.owned.resize(program_->images.size());
   for (ImageIndex i = 0; i < program_->images.size(); ++i) {
     const ProgramImage& image = program_->images[i];
     if (image.producer == nowhere || image.isPlanned()) continue;
@@ -399,33 +385,45 @@ ImageBatch GraphExecutor::encode(NNGraph& graph, const std::shared_ptr<mtl::Comm
   mtl::RecordingGuard userCode(*commandBuffer);
   waitForHostUpdates(graph, *commandBuffer);
   GraphLayout& layout = layoutFor(graph, sourceImages);
-  Run run{graph, commandBuffer, layout, bind(layout, commandBuffer->commandQueue()),
-          {},    true,          {},     {*device_, program_}};
+  const bool hasImages = !sourceImages[0].empty();
+  Run run{graph,  commandBuffer,
+          layout, hasImages ? bind(layout, commandBuffer->commandQueue()) : imagesOfNone(layout),
+          {},     true,
+          {},     {*device_, program_, graph.gradientNormLimit()}};
+  joinRanks(run, sourceImages[0].count());
   run.states.resize(program_->states.size());
   for (std::size_t i = 0; i < sourceStates.size(); ++i)
     run.states[program_->sourceStates[i]] = sourceStates[i];
   run.isStack = isStack;
-  for (const ImageBatch& images : run.images) {
+  for (const ImageBatch& images : hasImages ? run.images : std::vector<ImageBatch>()) {
     // All of it is written before it is read, so an encode that failed does not matter.
     if (const auto block = images.blockStorage())
       if (const auto memory = block->allocatedMemory()) memory->clearFailure();
   }
-  allocateOwned(run);
+  run.owned.resize(program_->images.size());
+  if (hasImages) allocateOwned(run);
 
   // One encode takes one read, however many steps read a source.
   for (const ImageBatch& images : sourceImages) run.reads.hold(images, 1);
   for (const StateBatch& states : sourceStates) run.reads.hold(states, 1);
   KernelStates kernelStates(graph, *program_);
   mtl::RecordingGuard guard(*commandBuffer);
-  enterSources(run, sourceImages);
+  if (hasImages) enterSources(run, sourceImages);
   // For each encode anew: a reload may have changed where a data source keeps its weights.
   for (StepIndex s = 0; s < program_->steps.size(); ++s) {
     const StepIndex forward = program_->steps[s].forward;
     run.lastUses[deviceParametersOf(*program_->steps[forward != nowhere ? forward : s].kernel)] = s;
   }
   for (StepIndex s = 0; s < program_->steps.size(); ++s) {
-    if (!layout.reuse.leavesOut[s]) encodeStep(run, s);
-    encodeUpdates(run, s);
+    if (!layout.reuse.leavesOut[s]) hasImages ? encodeStep(run, s) : encodeStepWithoutImages(run, s);
+    if (run.reduction)
+      sumGradients(run, s);
+    else
+      encodeUpdates(run, s);
+  }
+  if (run.reduction) {
+    finishSums(run);
+    encodeUpdates(run, program_->steps.size());
   }
   run.combinedUpdates.record(*commandBuffer);
   guard.keep();
@@ -434,7 +432,7 @@ ImageBatch GraphExecutor::encode(NNGraph& graph, const std::shared_ptr<mtl::Comm
   kernelStates.keep();
 
   for (ImageIndex i = 0; i < program_->images.size(); ++i)
-    if (program_->images[i].synchronizes && !run.images[i].empty())
+    if (hasImages && program_->images[i].synchronizes && !run.images[i].empty())
       ImageBatchSynchronize(run.images[i], commandBuffer);
   if (!run.hostUpdates.empty()) {
     {

@@ -58,6 +58,11 @@ class GraphExecutor : public std::enable_shared_from_this<GraphExecutor> {
   GraphTrace trace(NNGraph& graph, const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                    std::span<const ImageBatch> sourceImages, std::span<const StateBatch> sourceStates);
 
+  /// Communicator::agree for the parameters of all layers that train.
+  void encodeAgreement(const NNGraph& graph, const std::shared_ptr<mtl::CommandBuffer>& commandBuffer) const;
+  /// Of a graph that has left its ranks: each encode is the whole batch again.
+  void leaveRanks();
+
   /// Layout of the last encode, or null.
   [[nodiscard]] const GraphLayout* lastLayout() const {
     return layouts_.empty() ? nullptr : &layouts_.front();
@@ -70,6 +75,8 @@ class GraphExecutor : public std::enable_shared_from_this<GraphExecutor> {
   GraphLayout& layoutFor(const NNGraph& graph, std::span<const ImageBatch> sourceImages);
   const std::vector<ImageBatch>& bind(GraphLayout& layout, const std::shared_ptr<mtl::CommandQueue>& queue);
   void encodeStep(Run& run, StepIndex index);
+  /// The state of a neuron that was fused into the step.
+  void makeFusedNeuronState(Run& run, const ProgramStep& step) const;
   /// Two steps of the gradient of a concatenation (splitInPairs).
   void encodeSlices(Run& run, const ProgramStep& step, const ProgramStep& partner);
   /// The states that a step leaves for its gradient and for the caller; empty when nobody wants them.
@@ -88,6 +95,22 @@ class GraphExecutor : public std::enable_shared_from_this<GraphExecutor> {
   /// last one.
   void encodeUpdates(Run& run, StepIndex last);
   void encodeUpdate(Run& run, const ProgramStep& step);
+
+  /// @name On one of several ranks
+  /// @{
+  static bool isOneOfSeveral(const NNGraph& graph);
+  /// Tells the kernels which part of the batch is this rank's. @param count of its images
+  void joinRanks(Run& run, std::size_t count);
+  /// Stand-ins of one image each, where this rank has none.
+  [[nodiscard]] std::vector<ImageBatch> imagesOfNone(const GraphLayout& layout) const;
+  /// Takes part in what all ranks do in a step, and leaves zeros where it would leave gradients.
+  void encodeStepWithoutImages(Run& run, StepIndex index);
+  /// Starts the sums of gradients that no step behind `last` adds to.
+  void sumGradients(Run& run, StepIndex last);
+  /// Waits for the sums, and lets running statistics have those of all ranks.
+  void finishSums(Run& run);
+  /// @}
+
   void waitForHostUpdates(const NNGraph& graph, const mtl::CommandBuffer& commandBuffer);
 
   static constexpr std::size_t mostLayouts = 8;

@@ -10,15 +10,20 @@
 #include "mps/convolution/kernel_with_weights.hpp"
 #include "mps/core/call.hpp"
 #include "mps/core/error.hpp"
+#include "mps/core/row_sum.hpp"
 #include "mps/core/vector.hpp"
 #include "mps/graph/graph_program.hpp"
 #include "mps/instance_normalization/instance_normalization.hpp"
 #include "mps/optimizer/combined_updates.hpp"
 #include "mps/optimizer/optimizer.hpp"
 #include "mtl/buffer.hpp"
+#include "mtl/command_buffer.hpp"
+#include "mtl/memory.hpp"
 
 namespace mps::detail {
 namespace {
+
+constexpr const char* sumOfGradients = "sum of gradients";
 
 /// The sums of what several gradient kernels leave, one after the other, in the same buffers.
 class GradientSums {
@@ -40,7 +45,7 @@ class GradientSums {
 
  private:
   static void copy(mtl::CommandBuffer& commandBuffer, const mtl::Buffer& from, const mtl::Buffer& to) {
-    recordMemoryCopy(commandBuffer, "sum of gradients", from.memory(), 0, to.memory(), 0, to.length());
+    recordMemoryCopy(commandBuffer, sumOfGradients, from.memory(), 0, to.memory(), 0, to.length());
   }
   void addAll(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const Buffers& gradients) const {
     // A step of length -1 adds the gradient as it is.
@@ -61,15 +66,48 @@ class GradientSums {
 /// Convolution, transposed convolution and fully connected layers. Their gradient kernels add to what is in the state.
 class ConvolutionUpdate final : public LayerUpdate {
  public:
-  ConvolutionUpdate(std::shared_ptr<ForwardKernelWithWeights> forward,
+  ConvolutionUpdate(std::shared_ptr<mtl::Device> device, std::shared_ptr<ForwardKernelWithWeights> forward,
                     std::vector<std::shared_ptr<GradientKernelWithWeights>> gradients, NNTrainingStyle style)
-      : LayerUpdate(style), forward_(std::move(forward)), gradients_(std::move(gradients)) {}
+      : LayerUpdate(style),
+        device_(std::move(device)),
+        forward_(std::move(forward)),
+        gradients_(std::move(gradients)) {}
 
   [[nodiscard]] const SecureCoding& dataSource() const override { return *forward_->dataSource(); }
   void begin() override { before_ = forward_->weights(); }
   void rollBack() override {
     forward_->useWeights(before_);
     shareWeights();
+  }
+
+  std::vector<std::shared_ptr<mtl::Buffer>> gradientsToSum(
+      const std::shared_ptr<mtl::CommandBuffer>& /*commandBuffer*/,
+      const StateBatch& gradientStates) override {
+    auto& state = static_cast<CNNConvolutionGradientState&>(*gradientStates[0]);
+    std::vector<std::shared_ptr<mtl::Buffer>> buffers{state.gradientForWeights()};
+    if (gradients_.front()->computesBiases()) buffers.push_back(state.gradientForBiases());
+    return buffers;
+  }
+  void clearGradients(mtl::CommandBuffer& commandBuffer, const StateBatch& gradientStates) override {
+    auto& state = static_cast<CNNConvolutionGradientState&>(*gradientStates[0]);
+    for (const auto& buffer : {state.gradientForWeights(), state.gradientForBiases()})
+      recordZerosAlways(commandBuffer, sumOfGradients, buffer->memory());
+  }
+  [[nodiscard]] std::vector<Communicator::Named> parameters() const override {
+    const ConvolutionWeights& weights = *forward_->weights();
+    const auto part = [&](const std::shared_ptr<mtl::Memory>& memory, std::size_t offset,
+                          std::size_t floats) {
+      return std::make_shared<mtl::Buffer>(
+          device_, std::make_shared<mtl::MemoryPart>(memory, offset, floats * sizeof(float)),
+          mtl::StorageMode::Managed);
+    };
+    const CNNConvolutionDescriptor& descriptor = forward_->descriptor();
+    std::vector<Communicator::Named> parameters{
+        {"weights", part(weights.weights(), weights.weightsOffset(), descriptor.weightCount())}};
+    if (weights.biases())
+      parameters.push_back(
+          {"biases", part(weights.biases(), weights.biasesOffset(), descriptor.outputFeatureChannels())});
+    return parameters;
   }
 
   void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const StateBatch& gradientStates,
@@ -115,6 +153,7 @@ class ConvolutionUpdate final : public LayerUpdate {
     for (const auto& gradient : gradients_) gradient->shareWeights(*forward_);
   }
 
+  std::shared_ptr<mtl::Device> device_;
   std::shared_ptr<ForwardKernelWithWeights> forward_;
   std::vector<std::shared_ptr<GradientKernelWithWeights>> gradients_;
   std::shared_ptr<const ConvolutionWeights> before_;
@@ -137,10 +176,31 @@ class BatchNormalizationUpdate final : public LayerUpdate {
     if (sumsUp_) sums_.add(commandBuffer, buffersOf(gradientStates));
   }
 
+  void joinGradients(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                     const StateBatch& gradientStates) override {
+    sums_.put(commandBuffer, buffersOf(gradientStates));
+  }
+  std::vector<std::shared_ptr<mtl::Buffer>> gradientsToSum(
+      const std::shared_ptr<mtl::CommandBuffer>& /*commandBuffer*/,
+      const StateBatch& gradientStates) override {
+    return buffersOf(gradientStates);
+  }
+  void mergeStatistics(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                       const StateBatch& gradientStates, const std::shared_ptr<Communicator>& communicator,
+                       std::uint64_t elementCount) override {
+    if (!forward_->computesStatistics()) return;
+    CNNBatchNormalizationStatistics::create(forward_->device())
+        ->gatherForUpdate(commandBuffer, communicator, elementCount,
+                          std::static_pointer_cast<CNNBatchNormalizationState>(gradientStates[0]));
+  }
+  [[nodiscard]] std::vector<Communicator::Named> parameters() const override {
+    const BatchNormalizationParameters& own = forward_->parameters();
+    return {{"gamma", own.gamma}, {"beta", own.beta}, {"mean", own.mean}, {"variance", own.variance}};
+  }
+
   /// The statistics first: the optimiser's encode takes a read off the state.
   void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const StateBatch& gradientStates,
               CombinedUpdates* combined) override {
-    sums_.put(commandBuffer, buffersOf(gradientStates));
     const auto state = std::static_pointer_cast<CNNBatchNormalizationState>(gradientStates[0]);
     CNNBatchNormalizationDataSource& source = *forward_->dataSource();
     const std::size_t reads = state->readCount();
@@ -150,7 +210,7 @@ class BatchNormalizationUpdate final : public LayerUpdate {
     {
       std::optional<CombinedUpdates::Scope> scope;
       const bool isLive = source.deviceMeanAndVariance(forward_->device()) != nullptr;
-      if (combined != nullptr && isLive) scope.emplace(*combined);
+      if (combined != nullptr && isLive) scope.emplace(*combined, CombinedUpdates::Gradients::None);
       const auto updated = source.updateMeanAndVariance(commandBuffer, state);
       if (updated && !isLive) forward_->reloadMeanAndVariance(commandBuffer, updated);
     }
@@ -166,7 +226,6 @@ class BatchNormalizationUpdate final : public LayerUpdate {
 
   std::shared_ptr<State> prepareHostUpdate(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                                            const StateBatch& gradientStates) override {
-    sums_.put(commandBuffer, buffersOf(gradientStates));
     gradientStates[0]->synchronize(commandBuffer);
     return nullptr;
   }
@@ -209,9 +268,34 @@ class ImageNormalizationUpdate final : public LayerUpdate {
     if (sumsUp_) sums_.add(commandBuffer, buffersOf(gradientStates));
   }
 
+  void joinGradients(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                     const StateBatch& gradientStates) override {
+    sums_.put(commandBuffer, buffersOf(gradientStates));
+  }
+  /// The rows of all images add up to the first.
+  std::vector<std::shared_ptr<mtl::Buffer>> gradientsToSum(
+      const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const StateBatch& gradientStates) override {
+    const ImageNormalizationRows rows = gradientRowsOf(sumOfGradients, gradientStates);
+    addUp(*commandBuffer, *rows.gradients, rows, rows.gradients->gammaOffset(rows.firstRow));
+    addUp(*commandBuffer, *rows.gradients, rows, rows.gradients->betaOffset(rows.firstRow));
+    auto& first = static_cast<ImageNormalizationGradientState&>(*gradientStates[0]);
+    return {first.gradientForGamma(), first.gradientForBeta()};
+  }
+  void clearGradients(mtl::CommandBuffer& commandBuffer, const StateBatch& gradientStates) override {
+    auto record = std::make_shared<ForwardRecord>();
+    record->family = forward_->parameters();  // what the update starts from
+    gradientStates.setRecord(record);
+    const ImageNormalizationRows rows = gradientRowsOf(sumOfGradients, gradientStates);
+    recordZerosAlways(commandBuffer, sumOfGradients, rows.gradients->memory());
+    rows.gradients->willEncode(commandBuffer);
+    rows.gradients->didEncodeGradient(rows.firstRow, rows.rows);
+  }
+  [[nodiscard]] std::vector<Communicator::Named> parameters() const override {
+    return {{"gamma", forward_->parameters().gamma}, {"beta", forward_->parameters().beta}};
+  }
+
   void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const StateBatch& gradientStates,
               CombinedUpdates* combined) override {
-    sums_.put(commandBuffer, buffersOf(gradientStates));
     ImageNormalizationDataSource& source = forward_->parameterSource();
     const bool areTemporary = gradientStates[0]->isTemporary();
     const std::size_t reads = gradientStates[0]->readCount();
@@ -231,7 +315,6 @@ class ImageNormalizationUpdate final : public LayerUpdate {
 
   std::shared_ptr<State> prepareHostUpdate(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                                            const StateBatch& gradientStates) override {
-    sums_.put(commandBuffer, buffersOf(gradientStates));
     StateBatchSynchronize(gradientStates, commandBuffer);
     return nullptr;
   }
@@ -253,6 +336,21 @@ class ImageNormalizationUpdate final : public LayerUpdate {
     return buffers;
   }
 
+  /// @param offset of the first row
+  void addUp(mtl::CommandBuffer& commandBuffer, ImageNormalizationGradients& gradients,
+             const ImageNormalizationRows& rows, std::size_t offset) const {
+    if (rows.rows < 2) return;
+    const std::size_t bytes = gradients.rowBytes();
+    const auto memory = gradients.memory();
+    const auto sum = commandBuffer.heap()->allocate(bytes);
+    recordRowSum(commandBuffer, sumOfGradients,
+                 {static_cast<std::int64_t>(rows.rows), static_cast<std::int64_t>(gradients.channels())},
+                 memory, offset, sum, 0);
+    recordZerosAlways(commandBuffer, sumOfGradients,
+                      std::make_shared<mtl::MemoryPart>(memory, offset + bytes, (rows.rows - 1) * bytes));
+    recordMemoryCopy(commandBuffer, sumOfGradients, sum, 0, memory, offset, bytes);
+  }
+
   std::shared_ptr<ImageNormalizationKernel> forward_;
   bool sumsUp_;  ///< each gradient kernel sets the states' gradients anew
   GradientSums sums_;
@@ -271,7 +369,8 @@ std::shared_ptr<LayerUpdate> LayerUpdate::create(const std::shared_ptr<Kernel>& 
       if (auto kernel = std::dynamic_pointer_cast<GradientKernelWithWeights>(gradient))
         own.push_back(std::move(kernel));
     if (own.empty()) return nullptr;
-    return std::make_shared<ConvolutionUpdate>(std::move(convolution), std::move(own), style);
+    return std::make_shared<ConvolutionUpdate>(forward->device(), std::move(convolution), std::move(own),
+                                               style);
   }
   if (auto normalization = std::dynamic_pointer_cast<CNNBatchNormalization>(forward))
     return std::make_shared<BatchNormalizationUpdate>(std::move(normalization), gradients.size(), style);

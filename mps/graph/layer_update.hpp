@@ -1,11 +1,13 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <vector>
 
 #include "mps/core/kernel.hpp"
 #include "mps/core/state.hpp"
 #include "mps/core/types.hpp"
+#include "mps/distributed/communicator.hpp"
 
 namespace mtl {
 class CommandBuffer;
@@ -37,6 +39,23 @@ class LayerUpdate {
   /// After each encode of a gradient kernel that is to train the layer.
   virtual void didEncodeGradient(const std::shared_ptr<mtl::CommandBuffer>& /*commandBuffer*/,
                                  const StateBatch& /*gradientStates*/) {}
+  /// Behind the last of these encodes: leaves the sum of what several have computed in the states.
+  virtual void joinGradients(const std::shared_ptr<mtl::CommandBuffer>& /*commandBuffer*/,
+                             const StateBatch& /*gradientStates*/) {}
+  /// On one of several ranks, behind joinGradients(): what they sum, float32, one buffer for each array of parameters on
+  /// every rank. Records what comes before the sum.
+  virtual std::vector<std::shared_ptr<mtl::Buffer>> gradientsToSum(
+      const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const StateBatch& gradientStates) = 0;
+  /// On one of several ranks that have each taken the statistics of their own images: lets the update have those of all.
+  /// @param elementCount of the layer's source, per feature channel, of all ranks
+  virtual void mergeStatistics(const std::shared_ptr<mtl::CommandBuffer>& /*commandBuffer*/,
+                               const StateBatch& /*gradientStates*/,
+                               const std::shared_ptr<Communicator>& /*communicator*/,
+                               std::uint64_t /*elementCount*/) {}
+  /// In place of an encode of a gradient kernel where this rank has no images.
+  virtual void clearGradients(mtl::CommandBuffer& /*commandBuffer*/, const StateBatch& /*gradientStates*/) {}
+  /// The parameters that the kernels use, for a check that all ranks have the same.
+  [[nodiscard]] virtual std::vector<Communicator::Named> parameters() const = 0;
   /// Style UpdateDeviceGPU: when all kernels of the encode that use the weights are encoded.
   /// @param gradientStates of the batch; layers whose states are one take the first
   /// @param combined takes updates of weights that the data source keeps on the device; null: recorded here

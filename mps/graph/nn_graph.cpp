@@ -5,10 +5,13 @@
 
 #include "mps/batch_normalization/batch_normalization.hpp"
 #include "mps/convolution/kernel_with_weights.hpp"
+#include "mps/core/checked_number.hpp"
 #include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
 #include "mps/core/layer_kernel.hpp"
 #include "mps/core/shared_copies.hpp"
+#include "mps/distributed/batch_share.hpp"
+#include "mps/distributed/communicator.hpp"
 #include "mps/dropout/dropout.hpp"
 #include "mps/graph/graph_coding.hpp"
 #include "mps/graph/graph_executor.hpp"
@@ -16,6 +19,7 @@
 #include "mps/instance_normalization/instance_normalization.hpp"
 #include "mps/loss/loss.hpp"
 #include "mps/trainable/trainable_layer.hpp"
+#include "mtl/back_ends.hpp"
 #include "mtl/command_buffer.hpp"
 #include "mtl/command_queue.hpp"
 #include "mtl/device.hpp"
@@ -57,7 +61,8 @@ NNGraph::NNGraph(const NNGraph& other)
       format_(other.format_),
       allocator_(other.allocator_),
       outputStateIsTemporary_(other.outputStateIsTemporary_),
-      stopsAtNonFiniteValues_(other.stopsAtNonFiniteValues_) {}
+      stopsAtNonFiniteValues_(other.stopsAtNonFiniteValues_),
+      gradientNormLimit_(other.gradientNormLimit_) {}
 
 NNGraph::~NNGraph() = default;
 
@@ -91,6 +96,7 @@ void NNGraph::didCopy(bool /*hasMoved*/) {
   }
   createUpdates(*program_, styles);
   executor_ = std::make_shared<detail::GraphExecutor>(device(), program_);
+  executor_->leaveRanks();
 }
 
 void NNGraph::setOptions(KernelOptions options) {
@@ -120,6 +126,41 @@ bool NNGraph::resultImageIsNeeded() const {
 void NNGraph::setDestinationImageAllocator(std::shared_ptr<ImageAllocator> allocator) {
   if (!allocator) throw Error(describe(), "destinationImageAllocator", "null", "an image allocator");
   allocator_ = std::move(allocator);
+}
+
+void NNGraph::setCommunicator(std::shared_ptr<Communicator> communicator) {
+  if (communicator && communicator->device() != device())
+    throw Error(describe(), "communicator", "of " + mtl::nameForMessages(*communicator->device()),
+                "one of " + mtl::nameForMessages(*device()));
+  communicator_ = std::move(communicator);
+  executor_->leaveRanks();
+}
+
+void NNGraph::setBatchShare(std::size_t firstImage, std::size_t totalCount) {
+  if (firstImage > totalCount || totalCount == 0)
+    throw Error(describe(), "firstImage and totalCount",
+                std::to_string(firstImage) + " and " + std::to_string(totalCount), "a place in a batch");
+  firstImage_ = firstImage;
+  totalCount_ = totalCount;
+}
+
+detail::BatchShare NNGraph::batchShare(std::size_t imageCount) const {
+  detail::BatchShare share{firstImage_, imageCount, totalCount_};
+  if (totalCount_ == 0) {
+    share.firstImage = imageCount * static_cast<std::size_t>(communicator_->rank());
+    share.totalCount = imageCount * static_cast<std::size_t>(communicator_->size());
+  }
+  if (share.totalCount == 0 || imageCount > share.totalCount - share.firstImage)
+    throw Error(
+        describe(), "sourceImages",
+        std::to_string(imageCount) + " images from number " + std::to_string(share.firstImage) + " on",
+        "a part of the " + std::to_string(share.totalCount) + " of all ranks, as setBatchShare said");
+  if (synchronizesBatchNormalization_) share.statistics = communicator_;
+  return share;
+}
+
+void NNGraph::encodeAgreement(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer) const {
+  executor_->encodeAgreement(*this, commandBuffer);
 }
 
 ImageBatch NNGraph::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
@@ -234,6 +275,10 @@ std::size_t NNGraph::readCountForSourceState(std::size_t index) const {
   return 1;
 }
 
+void NNGraph::setGradientNormLimit(float limit) {
+  gradientNormLimit_ = detail::checkedNotNegative(describe(), "gradientNormLimit", limit);
+}
+
 std::size_t NNGraph::plannedTemporaryBytes() const {
   const detail::GraphLayout* layout = executor_->lastLayout();
   return layout == nullptr ? 0 : layout->plan.peakBytes;
@@ -254,6 +299,10 @@ void NNGraph::codeProperties(Coder& coder) {
   coder.code("destinationImageAllocator", allocator_);
   coder.code("outputStateIsTemporary", outputStateIsTemporary_);
   coder.code("stopsAtNonFiniteValues", stopsAtNonFiniteValues_);
+  // Earlier versions have written none.
+  if (!coder.isDecoding() || coder.contains("gradientNormLimit"))
+    coder.code("gradientNormLimit", gradientNormLimit_);
+  setGradientNormLimit(gradientNormLimit_);
   detail::codeProgram(coder, *program_);
   if (coder.isDecoding()) executor_ = std::make_shared<detail::GraphExecutor>(device(), program_);
 }

@@ -24,7 +24,10 @@ class CommandQueue;
 
 namespace mps {
 
+class Communicator;
+
 namespace detail {
+struct BatchShare;
 class GraphExecutor;
 struct GraphProgram;
 struct GraphTrace;
@@ -143,6 +146,49 @@ class NNGraph : public Kernel {
   /// one pass over every image. false.
   [[nodiscard]] bool stopsAtNonFiniteValues() const { return stopsAtNonFiniteValues_; }
   void setStopsAtNonFiniteValues(bool stops) { stopsAtNonFiniteValues_ = stops; }
+  /// Extension: gradient clipping by the global norm, as PyTorch's clip_grad_norm_. Where the norm of all gradients that an encode
+  /// leaves for its layers, the root of the sum of all squares, is larger than the limit, they are multiplied by limit / norm before
+  /// the layers are updated: behind the division by a LossScale, before all else that an optimiser does to a gradient. Layers that
+  /// share weights count each. It is measured in float64, on the device: the host never waits. Layers that are frozen count nothing.
+  /// All layers that train must have their weights on the device (CNNConvolutionDataSource::deviceWeightsAndBiases() and such, as
+  /// the ready-made data sources have) and states that are not temporary; else encodes throw. 0: no limit. 0.
+  /// @throws Error unless it is finite and not negative
+  [[nodiscard]] float gradientNormLimit() const { return gradientNormLimit_; }
+  void setGradientNormLimit(float limit);
+
+  /// @name One training on several devices
+  /// Each rank has a graph of the same nodes and encodes its part of each batch; all encode as often.
+  ///
+  /// - The gradients of layers that train are summed over the ranks before their updates, in buckets of about 25 MiB, while
+  ///   the backward pass goes on where the communicator's engine allows it. Updates, and data sources of your own, see the
+  ///   sums; so do exported gradient states of such layers.
+  /// - A loss is as on one device: the gradient of CNNLoss is never divided by a count, so 1 / N in its weight, N the images of
+  ///   all ranks, is the usual mean. NNForwardLoss with reduceAcrossBatch and a count gives the rank's part of the loss.
+  /// - Dropout draws the masks of the images' places in the whole batch.
+  /// - A step with a LossScale is left out by all ranks or by none.
+  /// - A rank without images takes part, too: encodeBatch with empty slices (slice(0, 0)) of batches of the right size.
+  ///   Its results are empty batches.
+  /// - A failed encode of one rank is a failed operation for the others.
+  /// @{
+  /// Null, or a group of one: each encode is the whole batch. Copies of the graph, and coded graphs, have none.
+  /// @throws Error for one of another device
+  void setCommunicator(std::shared_ptr<Communicator> communicator);
+  [[nodiscard]] const std::shared_ptr<Communicator>& communicator() const { return communicator_; }
+  /// Which part of the batch the next encodes have, until told otherwise. Before the first call all ranks have as many
+  /// images, in their order. On CPU devices a training step fails where the ranks' images are not as many.
+  /// @param firstImage of this rank, in the whole batch @param totalCount images of all ranks
+  void setBatchShare(std::size_t firstImage, std::size_t totalCount);
+  /// Whether a batch normalisation that computes statistics takes those of the whole batch, and its gradient the sums over
+  /// it: the training follows that of one device. Else those of each rank's images; running statistics are of the whole
+  /// batch in any case, so that all ranks have the same. The same on all ranks. false.
+  [[nodiscard]] bool synchronizesBatchNormalization() const { return synchronizesBatchNormalization_; }
+  void setSynchronizesBatchNormalization(bool synchronizes) {
+    synchronizesBatchNormalization_ = synchronizes;
+  }
+  /// Records a check that all parameters of the layers that train hold the same bits on all ranks. Where not, the command
+  /// buffer fails on every rank and names the first layer that differs.
+  void encodeAgreement(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer) const;
+  /// @}
 
   using Kernel::encode;
   /// @name Encodes
@@ -205,6 +251,8 @@ class NNGraph : public Kernel {
   /// @name The library's own
   /// @{
   [[nodiscard]] const detail::GraphProgram& program() const { return *program_; }
+  /// Of this rank. @throws Error where its images leave the batch
+  [[nodiscard]] detail::BatchShare batchShare(std::size_t imageCount) const;
   /// Encodes for a check: no layer is updated, random counters stay, every image has memory of its own.
   detail::GraphTrace trace(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                            ArrayRef<ImageBatch> sourceImages, ArrayRef<StateBatch> sourceStates);
@@ -224,8 +272,13 @@ class NNGraph : public Kernel {
   std::shared_ptr<mtl::CommandQueue> queue_;  ///< of executeAsync
   ImageFeatureChannelFormat format_ = ImageFeatureChannelFormat::Float32;
   std::shared_ptr<ImageAllocator> allocator_ = Image::defaultAllocator();
+  std::shared_ptr<Communicator> communicator_;
+  std::size_t firstImage_ = 0;
+  std::size_t totalCount_ = 0;  ///< 0: as many images on all ranks
+  bool synchronizesBatchNormalization_ = false;
   bool outputStateIsTemporary_ = false;
   bool stopsAtNonFiniteValues_ = false;
+  float gradientNormLimit_ = 0;
 };
 
 }  // namespace mps

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "mps/batch_normalization/batch_normalization_node.hpp"
+#include "mps/conform/tolerance.hpp"
 #include "mps/core/loss_scale.hpp"
 #include "mps/core/test_images.hpp"
 #include "mps/graph/test_network.hpp"
@@ -180,7 +181,8 @@ void expectSumOfSteps(const Layer& found, const std::map<std::string, Values>& s
     bool changed = false;
     for (std::size_t i = 0; i < values.size(); ++i) {
       const float before = start.at(name)[i];
-      EXPECT_NEAR(values[i], ofA.at(name)[i] + ofB.at(name)[i] - before, 1e-5F * (1 + std::abs(values[i])))
+      EXPECT_NEAR(values[i], ofA.at(name)[i] + ofB.at(name)[i] - before,
+                  detail::arithmeticBound(1 + std::abs(values[i]), 160, 0))
           << name << ' ' << i;
       changed = changed || values[i] != before;
     }

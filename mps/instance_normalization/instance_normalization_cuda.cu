@@ -4,10 +4,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <string>
+#include <string_view>
 #include <type_traits>
-#include <variant>
 
+#include "mps/core/fallback_plan.hpp"
 #include "mps/instance_normalization/instance_normalization_problem.hpp"
 #include "mps/instance_normalization/instance_normalization_slices_cuda.cuh"
 #include "mtl/cuda/api.hpp"
@@ -29,10 +29,10 @@ constexpr std::int64_t kMostSumBlocks = 512;  ///< of all images, so that few nu
 constexpr std::int64_t kMostImages = 65535;   ///< along z, in one launch
 
 /// Of each image: sums of chunks, their join, statistics of the groups (but where they were saved), and the map.
-/// Or in one launch, where the pixels of a few channels fit into the shared memory of a thread-block cluster. Pixels
-/// that are unaligned, or not at equal distances, show when it runs: they go the way of the other entry.
-class ImagesPlan final : public Plan {
+/// Or in one launch, where the pixels of a few channels fit into the shared memory of a thread-block cluster.
+class ImagesPlan final : public SelectivePlan {
  public:
+  /// @param holdsImages in shared memory, where fitsSharedMemory()
   ImagesPlan(const InstanceNormalizationProblem& problem, bool holdsImages)
       : problem_(problem),
         holdsImages_(holdsImages),
@@ -64,15 +64,15 @@ class ImagesPlan final : public Plan {
     return !isForward() && problem_.destination.format == ImageFeatureChannelFormat::Float32;
   }
 
-  [[nodiscard]] std::string describe() const override {
-    return holdsImages_ ? "(chunks of pixels where they are unaligned)" : "";
+  [[nodiscard]] std::string_view objectionTo(const Operands& operands) const override {
+    return !holdsImages_ || takesVectors(operands) ? "" : "an address is unaligned";
   }
 
   void run(mtl::Stream& stream, const Operands& operands) const override { runPart(stream, operands, {}); }
 
   /// Whether a multiprocessor, or a few, can hold all pixels of some channels, on the current device.
   [[nodiscard]] bool fitsSharedMemory() const {
-    if (!isEvenlySpaced() || problem_.source.elements() == 0) return false;
+    if (!isEvenlySpaced() || !takesVectors({}) || problem_.source.elements() == 0) return false;
     if (format_ == ImageFeatureChannelFormat::Float32) return divisionOf<float>().slices > 0;
     return format_ == ImageFeatureChannelFormat::Float16 && divisionOf<Float16>().slices > 0;
   }
@@ -90,7 +90,7 @@ class ImagesPlan final : public Plan {
  private:
   [[nodiscard]] bool isForward() const { return problem_.operation == Operation::Forward; }
   void compute(mtl::Stream& stream, const Operands& operands) const {
-    if (holdsImages_ && takesVectors(operands) && fitsSharedMemory())
+    if (holdsImages_)
       return format_ == ImageFeatureChannelFormat::Float32 ? runSlices<float>(stream, operands)
                                                            : runSlices<Float16>(stream, operands);
     cuda::withAccess(format_, takesVectors(operands),
@@ -287,7 +287,7 @@ class ImagesPlan final : public Plan {
 };
 
 /// More images than a launch takes, one part of them after the other.
-class PartsPlan final : public Plan {
+class PartsPlan final : public SelectivePlan {
  public:
   PartsPlan(const InstanceNormalizationProblem& problem, bool holdsImages)
       : problem_(problem),
@@ -298,6 +298,9 @@ class PartsPlan final : public Plan {
     return carriedBytes() + std::max(whole_.scratchBytes(), last_.scratchBytes());
   }
   [[nodiscard]] bool canAccumulate() const override { return whole_.canAccumulate(); }
+  [[nodiscard]] std::string_view objectionTo(const Operands& operands) const override {
+    return whole_.objectionTo(operands);
+  }
 
   void run(mtl::Stream& stream, const Operands& operands) const override {
     Operands part = operands;
@@ -343,28 +346,30 @@ class PartsPlan final : public Plan {
   ImagesPlan last_;
 };
 
-Preparation prepare(const InstanceNormalizationProblem& problem, bool holdsImages) {
-  for (const TensorShape* shape : {&problem.source, &problem.gradient, &problem.destination})
-    if (!ChannelGrid::fits(*shape)) return Refusal{ChannelGrid::kTooLarge};
+std::shared_ptr<const SelectivePlan> planOf(const InstanceNormalizationProblem& problem, bool holdsImages) {
   if (problem.source.images > kMostImages) return std::make_shared<const PartsPlan>(problem, holdsImages);
   return std::make_shared<const ImagesPlan>(problem, holdsImages);
 }
+
+Preparation prepareChunks(const InstanceNormalizationProblem& problem) {
+  for (const TensorShape* shape : {&problem.source, &problem.gradient, &problem.destination})
+    if (!ChannelGrid::fits(*shape)) return Refusal{ChannelGrid::kTooLarge};
+  return planOf(problem, false);
+}
+
+constexpr Implementation<InstanceNormalizationProblem> kChunks{"chunks of pixels", prepareChunks};
+
 Preparation prepareClusters(const InstanceNormalizationProblem& problem) {
-  Preparation prepared = prepare(problem, true);
-  if (std::holds_alternative<Refusal>(prepared)) return prepared;
   InstanceNormalizationProblem one = problem;
   for (TensorShape* shape : {&one.source, &one.gradient, &one.destination})
     shape->images = std::min<std::int64_t>(shape->images, 1);
   if (!ImagesPlan(one, true).fitsSharedMemory())
     return Refusal{"no cluster of blocks holds the pixels of some channels in shared memory"};
-  return prepared;
-}
-Preparation prepareChunks(const InstanceNormalizationProblem& problem) {
-  return prepare(problem, false);
+  return withFallback(planOf(problem, true), kChunks, problem);
 }
 
 constexpr Implementation<InstanceNormalizationProblem> implementations[] = {
-    {"shared memory", prepareClusters}, {"chunks of pixels", prepareChunks}};
+    {"shared memory", prepareClusters}, kChunks};
 
 }  // namespace
 

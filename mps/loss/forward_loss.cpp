@@ -12,6 +12,18 @@
 
 namespace mps {
 
+float detail::LossKernelProperties::weightOfPart(const std::string& kernel, float weight,
+                                                 bool hasWeightsImages) const {
+  const bool divides =
+      reductionType() == CNNReductionType::Mean || reductionType() == CNNReductionType::SumByNonZeroWeights;
+  if (share_.totalCount == share_.imageCount || !divides || !reduceAcrossBatch()) return weight;
+  if (reductionType() == CNNReductionType::SumByNonZeroWeights && hasWeightsImages)
+    throw Error(kernel, "reductionType", "SumByNonZeroWeights across a batch of several ranks",
+                "another: a rank does not know the weights of the others");
+  return static_cast<float>(static_cast<double>(weight) * static_cast<double>(share_.imageCount) /
+                            static_cast<double>(share_.totalCount));
+}
+
 using detail::LossCall;
 using detail::LossRecord;
 
@@ -88,6 +100,7 @@ void NNForwardLoss::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& comma
   LossRecord numbers{weight(), labelSmoothing(), epsilon(), delta()};
   mtl::RecordingGuard guard(*commandBuffer);
   if (callback_) numbers.weight = callback_->scalarWeight(sourceImages[0], destinationImages[0]);
+  numbers.weight = weightOfPart(describe(), numbers.weight, !weights.empty());
   LossCall call(*this, *commandBuffer, descriptor_, sourceImages);
   call.setNumbers(numbers);
   call.setLabels(labels);
@@ -192,7 +205,8 @@ void NNLossGradient::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& comm
     throw Error(describe(), "feature channel offsets and counts", "changed",
                 "their defaults: a loss covers all channels");
 
-  LossRecord numbers{weight(), labelSmoothing(), epsilon(), delta()};
+  LossRecord numbers{weightOfPart(describe(), weight(), !weights.empty()), labelSmoothing(), epsilon(),
+                     delta()};
   if (!sourceStates.empty()) {
     detail::checkStates(*this, "sourceStates", *commandBuffer, sourceStates, sourceImages.count());
     const auto record = detail::recordOf(describe(), sourceStates).record;
@@ -209,7 +223,9 @@ void NNLossGradient::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& comm
     detail::checkLossDescriptor(describe(), descriptor_);
   }
   mtl::RecordingGuard guard(*commandBuffer);
-  if (callback_) numbers.weight = callback_->scalarWeight(sourceImages[0], destinationGradients[0]);
+  if (callback_)
+    numbers.weight = weightOfPart(
+        describe(), callback_->scalarWeight(sourceImages[0], destinationGradients[0]), !weights.empty());
   LossCall call(*this, *commandBuffer, descriptor_, sourceImages);
   call.setNumbers(numbers);
   call.setLabels(labels);

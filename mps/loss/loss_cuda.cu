@@ -1,8 +1,12 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <string_view>
 #include <type_traits>
+#include <utility>
 
+#include "mps/core/fallback_plan.hpp"
 #include "mps/loss/loss_dense_cuda.cuh"
 #include "mps/loss/loss_softmax_cuda.cuh"
 
@@ -151,9 +155,13 @@ void withOneOf(CNNLossType type, Launch launch) {
   static_cast<void>(((type == types && (launch(std::integral_constant<CNNLossType, types>()), true)) || ...));
 }
 
-class LossPlan final : public Plan {
+/// Those of loss_dense_cuda.cuh, those that access 16 bytes at once, or those of any tensors.
+enum class LossKernels { Dense, Vectors, Elements };
+
+class LossPlan final : public SelectivePlan {
  public:
-  explicit LossPlan(const LossProblem& problem) : whole_(problem), problem_(narrowed(problem)) {
+  LossPlan(const LossProblem& problem, LossKernels kernels)
+      : whole_(problem), problem_(narrowed(problem)), kernels_(kernels) {
     LossProblem& p = problem_;
     const auto ifThere = [](TensorShape& shape, bool belongs = true) {
       return belongs && shape.channels > 0 ? &shape : nullptr;
@@ -164,12 +172,38 @@ class LossPlan final : public Plan {
                    : isSoftMax()                    ? JoinedAxes::Pixels
                                                     : JoinedAxes::OfAnImage);
   }
+  /// Why the kernels do not compute the problem, or "".
+  [[nodiscard]] std::string_view objection() const {
+    if (kernels_ == LossKernels::Elements) return {};
+    using Format = ImageFeatureChannelFormat;
+    const TensorShape& predictions = problem_.predictions;
+    if (predictions.format != Format::Float32 && predictions.format != Format::Float16)
+      return "neither float32 nor float16";
+    if (!allTensors({}, [&](const TensorShape& shape, const std::byte*) {
+          return shape.format == predictions.format && (isRepeated(shape) || cuda::takesLanes(shape));
+        }))
+      return "formats that differ, or pixels that are no multiples of 16 bytes";
+    if (kernels_ == LossKernels::Dense && !cuda::isDenseLoss(problem_))
+      return "not dense tensors without weights of which a sum or one gradient is wanted";
+    return {};
+  }
+
+  [[nodiscard]] std::string_view objectionTo(const Operands& operands) const override {
+    if (kernels_ == LossKernels::Dense && operands.accumulate) return "it adds nothing to what is there";
+    std::string_view unaligned;
+    static_cast<void>(allTensors(operands, [&](const TensorShape& shape, const std::byte* address) {
+      if (!isRepeated(shape)) unaligned = objectionToUnaligned({address});
+      return unaligned.empty();
+    }));
+    return unaligned;
+  }
 
   void run(mtl::Stream& stream, const Operands& operands) const override {
     if (problem_.predictions.elements() == 0) return;
     LossArguments a = makeArguments(operands);
     if (countsWeights(whole_)) count(stream, operands, a);
-    cuda::withAccess(vectorFormat(operands), true, [&](auto access) { start<decltype(access)>(stream, a); });
+    cuda::withAccess(problem_.predictions.format, kernels_ != LossKernels::Elements,
+                     [&](auto access) { start<decltype(access)>(stream, a); });
     if (whole_.loss.channels > 0 && !perElement()) reduce(stream, operands, a);
     if (!operands.accumulate) zeroOthers(stream, whole_.gradient, operands.destination);
     zeroOthers(stream, whole_.labelGradient, operands.parameters[2]);
@@ -254,22 +288,23 @@ class LossPlan final : public Plan {
     return a;
   }
 
-  /// The format that all tensors have and take vectors of, or None.
-  [[nodiscard]] ImageFeatureChannelFormat vectorFormat(const Operands& operands) const {
+  /// One channel stands for those of all predictions.
+  [[nodiscard]] bool isRepeated(const TensorShape& shape) const {
+    return shape.channels < problem_.predictions.channels;
+  }
+  /// Whether takes(shape, address) holds for all tensors whose elements are read or written.
+  template <class Takes>
+  [[nodiscard]] bool allTensors(const Operands& operands, Takes takes) const {
     const LossProblem& p = problem_;
-    const ImageFeatureChannelFormat format = p.predictions.format;
-    const auto takes = [&](const TensorShape& shape, const std::byte* address) {
-      return shape.channels == 0 ||
-             (shape.format == format && cuda::takesVectors(shape, address, p.predictions.channels));
+    const auto holds = [&](const TensorShape& shape, const std::byte* address) {
+      return shape.channels == 0 || takes(shape, address);
     };
-    const bool takesVectors =
-        takes(p.predictions, operands.source) &&
-        (p.labelKind != LossLabels::Dense || takes(p.labels, operands.secondary)) &&
-        takes(p.weights, operands.parameters[0]) && takes(p.gradient, operands.destination) &&
-        takes(p.labelGradient, operands.parameters[2]) &&
-        (!perElement() ||
-         (takes(p.sourceGradient, operands.gradient) && takes(p.loss, operands.parameters[1])));
-    return takesVectors ? format : ImageFeatureChannelFormat::None;
+    return holds(p.predictions, operands.source) &&
+           (p.labelKind != LossLabels::Dense || holds(p.labels, operands.secondary)) &&
+           holds(p.weights, operands.parameters[0]) && holds(p.gradient, operands.destination) &&
+           holds(p.labelGradient, operands.parameters[2]) &&
+           (!perElement() ||
+            (holds(p.sourceGradient, operands.gradient) && holds(p.loss, operands.parameters[1])));
   }
 
   void count(mtl::Stream& stream, const Operands& operands, LossArguments& a) const {
@@ -292,12 +327,6 @@ class LossPlan final : public Plan {
     a.itemsPerChunk =
         (a.items + static_cast<std::uint32_t>(chunkCount) - 1) / static_cast<std::uint32_t>(chunkCount);
     a.chunks = Divider(chunkCount);
-  }
-
-  /// Whether the kernels of loss_dense_cuda.cuh compute a call. Its tensors take vectors.
-  [[nodiscard]] bool isDense(const LossArguments& a) const {
-    const TensorShape& shape = problem_.predictions;
-    return shape.height == 1 && (isSoftMax() || shape.width == 1) && cuda::isDenseLoss(a);
   }
 
   template <class Access>
@@ -323,7 +352,8 @@ class LossPlan final : public Plan {
       constexpr int most = Access::lanes == 1 ? 4 : 32 / Access::lanes;
       // Few vectors for each thread, so that neighbours read neighbours; in long pixels as many as it holds.
       if constexpr (Access::lanes > 1)
-        if (vectors <= 32 * most && isDense(a)) {
+        if (kernels_ == LossKernels::Dense) {
+          static_assert(32 * most * Access::lanes == cuda::kDenseSoftMaxChannels);
           using T = ElementOf<Access::lanes>;
           return vectors <= 32 * few
                      ? launchDense(cuda::threadsOfRow(vectors, few), cuda::lossDenseSoftMax<T, few>)
@@ -338,7 +368,7 @@ class LossPlan final : public Plan {
     const dim3 block(atLeastAWarp(cuda::threadsOfRow(std::min(a.items, a.itemsPerChunk), 1)));
     const auto launch = [&](auto type) {
       if constexpr (Access::lanes > 1)
-        if (isDense(a)) {
+        if (kernels_ == LossKernels::Dense) {
           using T = ElementOf<Access::lanes>;
           return mtl::cuda::launch(stream, cuda::lossDenseElements<T, type()>, grid, block, 0, a);
         }
@@ -378,6 +408,7 @@ class LossPlan final : public Plan {
 
   LossProblem whole_;
   LossProblem problem_;  ///< narrowed(), with joined axes
+  LossKernels kernels_;
 };
 
 Preparation prepareElements(const LossProblem& problem) {
@@ -388,10 +419,22 @@ Preparation prepareElements(const LossProblem& problem) {
   const TensorShape& shape = problem.predictions;
   if (shape.height * shape.width * shape.channels > ElementGrid::kLongestRow)
     return Refusal{"an image of about 2^31 elements"};
-  return std::make_shared<const LossPlan>(problem);
+  return std::make_shared<const LossPlan>(problem, LossKernels::Elements);
 }
 
-constexpr Implementation<LossProblem> implementations[] = {{"element-wise", prepareElements}};
+constexpr Implementation<LossProblem> kElements{"thread per element", prepareElements};
+
+template <LossKernels kernels, const Implementation<LossProblem>& next>
+Preparation prepareVectors(const LossProblem& problem) {
+  auto plan = std::make_shared<const LossPlan>(problem, kernels);
+  if (const std::string_view why = plan->objection(); !why.empty()) return Refusal{std::string(why)};
+  return withFallback(std::move(plan), next, problem);
+}
+
+constexpr Implementation<LossProblem> kVectors{"16 bytes per thread",
+                                               prepareVectors<LossKernels::Vectors, kElements>};
+constexpr Implementation<LossProblem> kDense{"dense", prepareVectors<LossKernels::Dense, kVectors>};
+constexpr Implementation<LossProblem> implementations[] = {kDense, kVectors, kElements};
 
 }  // namespace
 

@@ -7,12 +7,19 @@
 /// left out; here only the type is left.
 namespace mps::detail::cuda {
 
-/// Whether the kernels below compute a call, that of softmax with a gradient alone. Its tensors take vectors.
-[[nodiscard]] inline bool isDenseLoss(const LossArguments& a) {
-  return a.labelKind == LossLabels::Dense && a.weights.memory == nullptr && !a.perElement && !a.accumulate &&
-         (a.gradient.memory != nullptr || a.type != CNNLossType::SoftMaxCrossEntropy) &&
-         a.labelGradient.memory == nullptr && !a.predictions.oneChannel && !a.labels.oneChannel &&
-         !a.gradient.oneChannel && !a.numbers.exactSoftMaxGradient;
+inline constexpr std::int64_t kDenseSoftMaxChannels = 1024;  ///< at most, which the threads of a row hold
+
+/// Whether the kernels below compute a problem with joined axes whose tensors take vectors. They add nothing to a gradient
+/// that is there.
+[[nodiscard]] inline bool isDenseLoss(const LossProblem& problem) {
+  const TensorShape& shape = problem.predictions;
+  if (problem.labelKind != LossLabels::Dense || problem.labels.channels < shape.channels ||
+      problem.weights.channels > 0 || problem.labelGradient.channels > 0 ||
+      problem.reductionType == CNNReductionType::None || shape.height != 1)
+    return false;
+  if (problem.lossType != CNNLossType::SoftMaxCrossEntropy) return shape.width == 1;
+  return problem.gradient.channels > 0 && !problem.exactSoftMaxGradient &&
+         shape.channels <= kDenseSoftMaxChannels;
 }
 
 /// The first elements of an image, or of a pixel.

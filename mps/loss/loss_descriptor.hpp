@@ -3,7 +3,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <utility>
+
+#include "mps/distributed/batch_share.hpp"
 
 namespace mps {
 
@@ -161,15 +164,27 @@ class LossProperties {
 };
 
 /// Of the kernels: some may change between encodes, which check them.
-class LossKernelProperties : public LossProperties {
+class LossKernelProperties : public LossProperties, public SharedBatchKernel {
  public:
   void setWeight(float value) { descriptor_.setWeight(value); }
   void setLabelSmoothing(float value) { descriptor_.setLabelSmoothing(value); }
   void setEpsilon(float value) { descriptor_.setEpsilon(value); }
   void setDelta(float value) { descriptor_.setDelta(value); }
 
+  /// The library's own. A reduction across the batch that divides by a count gives the rank's part: the sum over the ranks is
+  /// the loss of the whole batch.
+  void setBatchShare(const BatchShare& share) override { share_ = share; }
+  void encodeWithoutImages(const std::shared_ptr<mtl::CommandBuffer>& /*commandBuffer*/,
+                           const ImageDescriptor& /*source*/, const StateBatch& /*states*/) override {}
+
  protected:
   using LossProperties::LossProperties;
+  /// The weight of an encode of this rank's part. @param kernel for messages
+  /// @throws Error where a rank does not know the count of the whole batch, which follows from weights
+  [[nodiscard]] float weightOfPart(const std::string& kernel, float weight, bool hasWeightsImages) const;
+
+ private:
+  BatchShare share_;
 };
 
 }  // namespace detail

@@ -2,9 +2,9 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <utility>
-#include <variant>
+#include <string_view>
 
+#include "mps/core/fallback_plan.hpp"
 #include "mps/matrix/matrix_cuda.hpp"
 #include "mtl/cuda/api.hpp"
 #include "mtl/cuda/cublaslt.hpp"
@@ -15,28 +15,25 @@ namespace {
 
 using mtl::cuda::MatrixProduct;
 
-class CublasLtPlan final : public Plan {
+class CublasLtPlan final : public SelectivePlan {
  public:
-  CublasLtPlan(const MatrixMultiplicationProblem& problem, std::shared_ptr<const Plan> plain)
+  explicit CublasLtPlan(const MatrixMultiplicationProblem& problem)
       : problem_(problem),
         product_({.rows = problem.result.height,
                   .depth = problem.interiorColumns(),
                   .columns = problem.result.channels,
                   .transposedA = problem.transposeLeft,
-                  .transposedB = problem.transposeRight}),
-        plain_(std::move(plain)) {}
+                  .transposedB = problem.transposeRight}) {}
 
   [[nodiscard]] std::size_t scratchBytes() const override {
     return product_.workspaceBytes() + kWorkspaceAlignment;
   }
   [[nodiscard]] std::string describe() const override { return "cuBLASLt"; }
 
+  [[nodiscard]] std::string_view objectionTo(const Operands& operands) const override {
+    return objectionToUnaligned({operands.source, operands.secondary, operands.destination});
+  }
   void run(mtl::Stream& stream, const Operands& operands) const override {
-    const auto isAligned = [](const std::byte* address) {
-      return reinterpret_cast<std::uintptr_t>(address) % MatrixProduct::kAlignment == 0;
-    };
-    if (!isAligned(operands.source) || !isAligned(operands.secondary) || !isAligned(operands.destination))
-      return plain_->run(stream, operands);
     product_.run(mtl::cuda::asCuda(stream).handle(), operands.source, operands.secondary, nullptr,
                  operands.destination, problem_.beta != 0, workspaceIn(operands.scratch));
   }
@@ -51,7 +48,6 @@ class CublasLtPlan final : public Plan {
 
   MatrixMultiplicationProblem problem_;
   MatrixProduct product_;
-  std::shared_ptr<const Plan> plain_;  ///< for addresses that the library does not take
 };
 
 }  // namespace
@@ -69,8 +65,8 @@ Preparation prepareCublasLtProduct(const MatrixMultiplicationProblem& problem) {
     return Refusal{"alpha is not 1, or beta is neither 0 nor 1"};
   try {
     const mtl::cuda::CurrentDevice device(mtl::cuda::deviceIndex(problem.deviceName));
-    const auto plain = matrixMultiplicationImplementationsCuda().back().prepare(problem);
-    return std::make_shared<const CublasLtPlan>(problem, std::get<std::shared_ptr<const Plan>>(plain));
+    return withFallback(std::make_shared<const CublasLtPlan>(problem),
+                        matrixMultiplicationImplementationsCuda().back(), problem);
   } catch (const mtl::Error& error) {
     return Refusal{error.what()};
   }

@@ -228,6 +228,7 @@ class VectorPlan final : public Plan {
     vector_.resultImage = a.result.matrix;
   }
 
+  [[nodiscard]] std::string describe() const override { return sumsRows_ ? "along rows" : "along columns"; }
   void run(mtl::Stream& stream, const Operands& operands) const override {
     const auto* const matrix =
         reinterpret_cast<const T*>(isVectorRight_ ? operands.source : operands.secondary);

@@ -1,10 +1,12 @@
-#include <cfloat>
 #include <cstdint>
 #include <memory>
+#include <string_view>
+#include <type_traits>
 
 #include "mps/core/channel_grid_cuda.cuh"
+#include "mps/core/fallback_plan.hpp"
+#include "mps/normalization/normalization_channels_cuda.cuh"
 #include "mps/normalization/normalization_cuda.hpp"
-#include "mps/normalization/normalization_powers_cuda.cuh"
 
 namespace mps::detail {
 namespace {
@@ -12,26 +14,14 @@ namespace {
 using cuda::ChannelGrid;
 using cuda::ElementPlace;
 using cuda::InVectors;
-using cuda::ResultView;
 using cuda::SourceView;
 
 constexpr unsigned kThreads = ChannelGrid::kThreads;
 constexpr std::int64_t kPixelsPerThread = 16;  ///< at least
 
 /// In a block x goes over the 16-byte vectors of a pixel and y over pixels.
-struct ChannelArguments {
+struct ChannelArguments : cuda::ChannelWindows {
   ChannelGrid grid;
-  SourceView source;
-  SourceView gradient;
-  ResultView destination;
-  bool accumulate;
-  std::int32_t before;  ///< channels of a window before its own, and after it
-  std::int32_t after;
-  float delta;
-  float ofSquares;  ///< alpha / size
-  float ofSum;      ///< 2 alpha beta / size
-  PowerRule rule;
-  bool isNormal;  ///< T is no smaller than delta, which is a normal number
   bool isInWarp;  ///< all threads of a pixel; known by a division, which would take longer than to wait
 };
 
@@ -177,53 +167,31 @@ __global__ void __launch_bounds__(kThreads) normalizeChannels(ChannelArguments a
   }
 }
 
-/// At unaligned addresses, which only a run knows, a thread per element.
 template <class T, int reach>
-class ChannelPlan final : public Plan {
+class ChannelPlan final : public SelectivePlan {
  public:
-  ChannelPlan(const NormalizationProblem& problem, std::shared_ptr<const Plan> elements)
-      : problem_(problem), elements_(std::move(elements)) {
+  explicit ChannelPlan(const NormalizationProblem& problem) : problem_(problem) {
     cuda::joinAxes(
         {&problem_.destination, &problem_.source, problem.isGradient() ? &problem_.gradient : nullptr},
         cuda::JoinedAxes::AllPixels);
   }
 
+  [[nodiscard]] std::string_view objectionTo(const Operands& operands) const override {
+    return objectionToUnaligned({operands.source, operands.gradient, operands.destination});
+  }
   void run(mtl::Stream& stream, const Operands& operands) const override {
     const TensorShape& shape = problem_.destination;
     if (shape.elements() == 0) return;
-    for (const std::byte* address :
-         {operands.source, operands.gradient, static_cast<const std::byte*>(operands.destination)})
-      if (reinterpret_cast<std::uintptr_t>(address) % 16 != 0) return elements_->run(stream, operands);
-    const auto size = static_cast<float>(problem_.kernelSize);
     const ChannelGrid grid(shape, cuda::kLanes<T>, kPixelsPerThread);
-    const ChannelArguments a{grid,
-                             {problem_.source, operands.source},
-                             {problem_.gradient, operands.gradient},
-                             {shape, operands.destination},
-                             operands.accumulate,
-                             static_cast<std::int32_t>(problem_.kernelSize / 2),
-                             static_cast<std::int32_t>((problem_.kernelSize - 1) / 2),
-                             problem_.delta,
-                             problem_.alpha / size,
-                             2 * problem_.alpha * problem_.beta / size,
-                             PowerRule(problem_.beta),
-                             problem_.alpha >= 0 && problem_.delta >= FLT_MIN,
-                             32 % grid.block.x == 0};
+    const ChannelArguments a{{problem_, operands}, grid, 32 % grid.block.x == 0};
     mtl::cuda::launch(
         stream,
         problem_.isGradient() ? normalizeChannels<T, reach, true> : normalizeChannels<T, reach, false>,
         a.grid.grid, a.grid.block, 0, a);
   }
 
-  [[nodiscard]] std::string describe() const override {
-    return "16 bytes per thread, or one element at unaligned addresses";
-  }
-  [[nodiscard]] std::size_t scratchBytes() const override { return elements_->scratchBytes(); }
-  [[nodiscard]] bool canAccumulate() const override { return elements_->canAccumulate(); }
-
  private:
   NormalizationProblem problem_;  ///< with joined axes
-  std::shared_ptr<const Plan> elements_;
 };
 
 }  // namespace
@@ -243,11 +211,9 @@ Preparation prepareNormalizationChannelsCuda(const NormalizationProblem& problem
   if (destination.channels * static_cast<std::int64_t>(bytesPerChannel(format)) > 16 * kThreads)
     return Refusal{"a pixel larger than what a block of threads holds"};
   if (!ChannelGrid::fits(destination)) return Refusal{ChannelGrid::kTooLarge};
-  Preparation elements = prepareNormalizationElementsCuda(problem);
-  auto* const plan = std::get_if<std::shared_ptr<const Plan>>(&elements);
-  if (plan == nullptr) return elements;
   const auto with = [&](auto type, auto reach) -> Preparation {
-    return std::make_shared<const ChannelPlan<decltype(type), decltype(reach)::value>>(problem, *plan);
+    return withFallback(std::make_shared<const ChannelPlan<decltype(type), decltype(reach)::value>>(problem),
+                        normalizationImplementationsCuda().back(), problem);
   };
   using Near = std::integral_constant<int, 2>;
   using Far = std::integral_constant<int, 4>;

@@ -238,19 +238,19 @@ class ElementPlan final : public Plan {
   TensorShape windows_;
 };
 
-constexpr Implementation<NormalizationProblem> kImplementations[] = {
-    {"channels in shared memory", prepareNormalizationChannelsCuda},
-    {"thread per pixel", prepareNormalizationPixelsCuda},
-    {"sliding window", prepareNormalizationSlidingCuda},
-    {"thread per element", prepareNormalizationElementsCuda}};
-
-}  // namespace
-
-Preparation prepareNormalizationElementsCuda(const NormalizationProblem& problem) {
+Preparation prepareElements(const NormalizationProblem& problem) {
   for (const TensorShape* shape : {&problem.source, &problem.gradient, &problem.destination})
     if (!ElementGrid::fits(*shape)) return Refusal{ElementGrid::kTooLarge};
   return std::make_shared<const ElementPlan>(problem);
 }
+
+constexpr Implementation<NormalizationProblem> kImplementations[] = {
+    {"channels in shared memory", prepareNormalizationChannelsCuda},
+    {"thread per pixel", prepareNormalizationPixelsCuda},
+    {"sliding window", prepareNormalizationSlidingCuda},
+    {"thread per element", prepareElements}};
+
+}  // namespace
 
 std::span<const Implementation<NormalizationProblem>> normalizationImplementationsCuda() {
   return kImplementations;

@@ -11,7 +11,5 @@ Preparation prepareNormalizationChannelsCuda(const NormalizationProblem& problem
 Preparation prepareNormalizationPixelsCuda(const NormalizationProblem& problem);
 /// Windows of a few pixels that slide down columns.
 Preparation prepareNormalizationSlidingCuda(const NormalizationProblem& problem);
-/// Everything.
-Preparation prepareNormalizationElementsCuda(const NormalizationProblem& problem);
 
 }  // namespace mps::detail

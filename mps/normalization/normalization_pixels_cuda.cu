@@ -1,36 +1,22 @@
-#include <algorithm>
-#include <cfloat>
 #include <cstdint>
 #include <memory>
 #include <type_traits>
 
-#include "mps/core/element_grid_cuda.cuh"
+#include "mps/normalization/normalization_channels_cuda.cuh"
 #include "mps/normalization/normalization_cuda.hpp"
-#include "mps/normalization/normalization_powers_cuda.cuh"
 
 namespace mps::detail {
 namespace {
 
 using cuda::ElementGrid;
 using cuda::ElementPlace;
-using cuda::ResultView;
 using cuda::SourceView;
 
 constexpr int kMostChannels = 4;
 
-struct PixelArguments {
+struct PixelArguments : cuda::ChannelWindows {
+  static_assert(kMostChannels <= kFarthest);
   ElementGrid grid;  ///< over pixels
-  SourceView source;
-  SourceView gradient;
-  ResultView destination;
-  bool accumulate;
-  std::int32_t before;  ///< channels of a window before its own, and after it
-  std::int32_t after;
-  float delta;
-  float ofSquares;  ///< alpha / size
-  float ofSum;      ///< 2 alpha beta / size
-  PowerRule rule;
-  bool isNormal;  ///< T is no smaller than delta, which is a normal number
 };
 
 template <class T, int channels>
@@ -102,22 +88,7 @@ class PixelPlan final : public Plan {
   void run(mtl::Stream& stream, const Operands& operands) const override {
     const TensorShape& shape = problem_.destination;
     if (shape.elements() == 0) return;
-    const auto size = static_cast<float>(problem_.kernelSize);
-    const auto reach = [](std::int64_t count) {
-      return static_cast<std::int32_t>(std::min<std::int64_t>(count, kMostChannels));
-    };
-    const PixelArguments a{ElementGrid(shape, channels, 1),
-                           {problem_.source, operands.source},
-                           {problem_.gradient, operands.gradient},
-                           {shape, operands.destination},
-                           operands.accumulate,
-                           reach(problem_.kernelSize / 2),
-                           reach((problem_.kernelSize - 1) / 2),
-                           problem_.delta,
-                           problem_.alpha / size,
-                           2 * problem_.alpha * problem_.beta / size,
-                           PowerRule(problem_.beta),
-                           problem_.alpha >= 0 && problem_.delta >= FLT_MIN};
+    const PixelArguments a{{problem_, operands}, ElementGrid(shape, channels, 1)};
     mtl::cuda::launch(
         stream,
         problem_.isGradient() ? normalizePixels<T, channels, true> : normalizePixels<T, channels, false>,

@@ -16,32 +16,42 @@ namespace mps::detail {
 namespace {
 
 thread_local CombinedUpdates* currentUpdates = nullptr;
+thread_local auto currentGradients = CombinedUpdates::Gradients::OfLoss;
 
 /// What the command calls on a device.
 struct Kernels {
   void (*inspect)(mtl::Stream&, std::span<const LossScaleValues>);
+  void (*measure)(mtl::Stream&, std::span<const GradientNormPart>, const GradientNormOperands&);
   void (*update)(mtl::Stream&, std::span<const OptimizerStep>, std::span<const OptimizerTensor>);
 };
-constexpr Kernels onCpu{inspectValuesCpu, updateTensorsCpu};
-constexpr Kernels onCuda{UNMETAL_CUDA_LIST(inspectValuesCuda), UNMETAL_CUDA_LIST(updateTensorsCuda)};
+constexpr Kernels onCpu{inspectValuesCpu, measureGradientNormCpu, updateTensorsCpu};
+constexpr Kernels onCuda{UNMETAL_CUDA_LIST(inspectValuesCuda), UNMETAL_CUDA_LIST(measureGradientNormCuda),
+                         UNMETAL_CUDA_LIST(updateTensorsCuda)};
 
 }  // namespace
 
-CombinedUpdates::CombinedUpdates(const mtl::Device& device, std::shared_ptr<const void> identity)
-    : onCuda_(device.kind() == mtl::DeviceKind::CUDA), identity_(std::move(identity)) {}
+CombinedUpdates::CombinedUpdates(mtl::Device& device, std::shared_ptr<const void> identity,
+                                 float gradientNormLimit)
+    : device_(device),
+      onCuda_(device.kind() == mtl::DeviceKind::CUDA),
+      identity_(std::move(identity)),
+      gradientNormLimit_(gradientNormLimit),
+      factor_(gradientNormLimit > 0 ? device.allocate(sizeof(float)) : nullptr) {}
 
-CombinedUpdates::Scope::Scope(CombinedUpdates& updates)
-    : previous_(std::exchange(currentUpdates, &updates)) {}
+CombinedUpdates::Scope::Scope(CombinedUpdates& updates, Gradients gradients)
+    : previous_(std::exchange(currentUpdates, &updates)),
+      previousGradients_(std::exchange(currentGradients, gradients)) {}
 
 CombinedUpdates::Scope::~Scope() {
   currentUpdates = previous_;
+  currentGradients = previousGradients_;
 }
 
 CombinedUpdates* CombinedUpdates::current() {
   return currentUpdates;
 }
 
-void CombinedUpdates::add(const OptimizerStep& step, OptimizerTensor tensor,
+void CombinedUpdates::add(OptimizerStep step, OptimizerTensor tensor,
                           const std::shared_ptr<LossScale>& lossScale, mtl::Command command) {
   if (lossScale) {
     const auto& numbers = lossScale->numbers()->memory();
@@ -51,6 +61,10 @@ void CombinedUpdates::add(const OptimizerStep& step, OptimizerTensor tensor,
       scales_.push_back(lossScale);
       command_.writes.push_back(numbers);
     }
+  }
+  if (factor_ && currentGradients == Gradients::OfLoss) {
+    normParts_.push_back({tensor.gradient, tensor.count, step.lossScale});
+    step.gradientFactor = reinterpret_cast<const float*>(factor_->address());
   }
   if (steps_.empty() || !(steps_.back() == step)) steps_.push_back(step);
   tensor.step = steps_.size() - 1;
@@ -64,6 +78,15 @@ void CombinedUpdates::add(const OptimizerStep& step, OptimizerTensor tensor,
   take(command.retained, command_.retained);
 }
 
+std::shared_ptr<mtl::Memory> CombinedUpdates::allocateSums() {
+  auto sums = device_.allocate(std::max<std::size_t>(gradientNormSums(normParts_), 1) * sizeof(double));
+  for (const auto& memory : {factor_, sums}) {
+    command_.writes.push_back(memory);
+    command_.retained.push_back(memory);
+  }
+  return sums;
+}
+
 void CombinedUpdates::record(mtl::CommandBuffer& commandBuffer) {
   if (tensors_.empty()) return;
   separate();
@@ -72,10 +95,15 @@ void CombinedUpdates::record(mtl::CommandBuffer& commandBuffer) {
   static std::atomic<std::uint64_t> last{0};
   command_.replay.work = identity_;
   command_.replay.numbers[0] = ++last;
+  GradientNormOperands norm;
+  if (factor_)
+    norm = {reinterpret_cast<double*>(allocateSums()->address()),
+            reinterpret_cast<float*>(factor_->address()), static_cast<double>(gradientNormLimit_)};
   command_.run = [kernels = onCuda_ ? onCuda : onCpu, inspected = std::move(inspected_),
-                  steps = std::move(steps_), tensors = std::move(tensors_),
-                  rounds = std::move(rounds_)](mtl::Stream& stream) {
+                  normParts = std::move(normParts_), norm, steps = std::move(steps_),
+                  tensors = std::move(tensors_), rounds = std::move(rounds_)](mtl::Stream& stream) {
     kernels.inspect(stream, inspected);
+    if (norm.factor != nullptr) kernels.measure(stream, normParts, norm);
     std::size_t begin = 0;
     for (const std::size_t end : rounds) {
       if (begin < end) kernels.update(stream, steps, std::span(tensors).subspan(begin, end - begin));

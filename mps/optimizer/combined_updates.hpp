@@ -3,6 +3,7 @@
 #include <memory>
 #include <vector>
 
+#include "mps/optimizer/gradient_norm.hpp"
 #include "mps/optimizer/optimizer_problem.hpp"
 #include "mtl/command_buffer.hpp"
 
@@ -16,32 +17,39 @@ namespace mps::detail {
 class CombinedUpdates {
  public:
   /// @param identity stands for the updates of a graph from step to step, so that the device can replay them
-  CombinedUpdates(const mtl::Device& device, std::shared_ptr<const void> identity);
+  /// @param gradientNormLimit of all gradients together (NNGraph::setGradientNormLimit()); 0: none
+  CombinedUpdates(mtl::Device& device, std::shared_ptr<const void> identity, float gradientNormLimit = 0);
 
+  /// What updates take for a gradient.
+  enum class Gradients {
+    OfLoss,
+    None,  ///< statistics of a batch: no part of the norm, and not clipped
+  };
   /// While alive, updates in place that this thread encodes are put off. Their memory stays alive; nobody may
   /// read or write it until they are recorded.
   class Scope {
    public:
-    explicit Scope(CombinedUpdates& updates);
+    explicit Scope(CombinedUpdates& updates, Gradients gradients = Gradients::OfLoss);
     ~Scope();
     Scope(const Scope&) = delete;
     Scope& operator=(const Scope&) = delete;
 
    private:
     CombinedUpdates* previous_;
+    Gradients previousGradients_;
   };
   /// That of the innermost scope, or null.
   static CombinedUpdates* current();
 
   /// Whether an update with this loss scale (null: none) is to be put off: on devices that gain by it, and
-  /// where it must wait until all gradients were inspected.
+  /// where it must wait until all gradients were inspected or measured.
   [[nodiscard]] bool takes(const std::shared_ptr<LossScale>& lossScale) const {
-    return onCuda_ || lossScale != nullptr;
+    return onCuda_ || lossScale != nullptr || factor_ != nullptr;
   }
   /// @param lossScale null, or that of the step: all gradients are inspected before the first update, and its step ends
   ///        behind the last one
   /// @param command what would have been recorded: its label and memory count
-  void add(const OptimizerStep& step, OptimizerTensor tensor, const std::shared_ptr<LossScale>& lossScale,
+  void add(OptimizerStep step, OptimizerTensor tensor, const std::shared_ptr<LossScale>& lossScale,
            mtl::Command command);
   /// What is added from now on runs behind what was added before: it updates some of the same values again.
   void separate() { rounds_.push_back(tensors_.size()); }
@@ -49,8 +57,15 @@ class CombinedUpdates {
   void record(mtl::CommandBuffer& commandBuffer);
 
  private:
+  std::shared_ptr<mtl::Memory> allocateSums();
+
+  mtl::Device& device_;
   bool onCuda_;
   std::shared_ptr<const void> identity_;
+  float gradientNormLimit_;
+  std::shared_ptr<mtl::Memory>
+      factor_;  ///< what the limit of the norm makes of gradients; null: there is none
+  std::vector<GradientNormPart> normParts_;
   std::vector<LossScaleValues> inspected_;
   std::vector<std::shared_ptr<LossScale>> scales_;
   std::vector<OptimizerStep> steps_;

@@ -233,6 +233,7 @@ OptimizerNumbers NNOptimizer::numbers() const {
   numbers.gradientClipMin = gradientClipMin();
   numbers.gradientClipMax = gradientClipMax();
   numbers.regularizationScale = regularizationScale();
+  if (regularizationType() == NNRegularizationType::Decoupled) numbers.regularizationScale *= learningRate();
   return numbers;
 }
 

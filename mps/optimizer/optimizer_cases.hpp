@@ -54,7 +54,8 @@ inline std::vector<OptimizerCase> optimizerCases() {
       sized.name += "Count" + std::to_string(count);
       cases.push_back(sized);
     }
-    for (const auto type : {NNRegularizationType::None, NNRegularizationType::L1, NNRegularizationType::L2})
+    for (const auto type : {NNRegularizationType::None, NNRegularizationType::L1, NNRegularizationType::L2,
+                            NNRegularizationType::Decoupled})
       for (const bool clips : {false, true}) {
         OptimizerCase prepared = optimizerCase(kind, 1, 333);
         prepared.problem.rule.regularizationType = type;
@@ -63,9 +64,8 @@ inline std::vector<OptimizerCase> optimizerCases() {
         prepared.numbers.gradientClipMin = -0.25;
         prepared.numbers.gradientClipMax = 0.5;
         prepared.numbers.gradientRescale = 0.75;
-        prepared.name += type == NNRegularizationType::None ? ""
-                         : type == NNRegularizationType::L1 ? "L1"
-                                                            : "L2";
+        constexpr const char* typeNames[] = {"", "L1", "L2", "Decoupled"};
+        prepared.name += typeNames[static_cast<std::size_t>(type)];
         prepared.name += clips ? "ClippedRescaled" : "Rescaled";
         cases.push_back(prepared);
         if (clips) continue;
@@ -110,6 +110,9 @@ inline std::vector<OptimizerCase> optimizerCases() {
     cases.push_back(exact);
     exact.name += "L1";
     exact.problem.rule.regularizationType = NNRegularizationType::L1;
+    cases.push_back(exact);
+    exact.name = exact.name.replace(exact.name.size() - 2, 2, "Decoupled");
+    exact.problem.rule.regularizationType = NNRegularizationType::Decoupled;
     cases.push_back(exact);
   }
   return cases;

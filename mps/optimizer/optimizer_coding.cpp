@@ -25,7 +25,8 @@ NNOptimizerDescriptor NNOptimizerDescriptor::decode(Coder& coder) {
   coder.decode("applyGradientClipping", descriptor.applyGradientClipping_);
   coder.decode("gradientClipMax", descriptor.gradientClipMax_);
   coder.decode("gradientClipMin", descriptor.gradientClipMin_);
-  coder.codeEnumeration("regularizationType", descriptor.regularizationType_, NNRegularizationType::L2);
+  coder.codeEnumeration("regularizationType", descriptor.regularizationType_,
+                        NNRegularizationType::Decoupled);
   coder.decode("regularizationScale", descriptor.regularizationScale_);
   return descriptor;
 }

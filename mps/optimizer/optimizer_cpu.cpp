@@ -25,14 +25,17 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 struct StepFloats : OptimizerFloats {
   explicit StepFloats(const OptimizerStep& step)
-      : OptimizerFloats(step.numbers), unscale(step.lossScale != nullptr ? step.lossScale->inverse : 1.0F) {}
+      : OptimizerFloats(step.numbers),
+        unscale(step.lossScale != nullptr ? step.lossScale->inverse : 1.0F),
+        gradientFactor(step.gradientFactor != nullptr ? *step.gradientFactor : 1.0F) {}
   float unscale;
+  float gradientFactor;
 };
 
-/// Loss scale, clipping, rescale, regularisation.
+/// Loss scale, limit of the norm, clipping, rescale, regularisation.
 template <class D, class V>
 HWY_INLINE V prepareGradient(D d, const OptimizerRule& rule, const StepFloats& numbers, V g, V value) {
-  g = hn::Mul(g, hn::Set(d, numbers.unscale));
+  g = hn::Mul(hn::Mul(g, hn::Set(d, numbers.unscale)), hn::Set(d, numbers.gradientFactor));
   if (rule.applyGradientClipping)
     g = atMost(d, atLeast(d, g, numbers.gradientClipMin), numbers.gradientClipMax);
   g = hn::Mul(g, hn::Set(d, numbers.gradientRescale));
@@ -43,6 +46,13 @@ HWY_INLINE V prepareGradient(D d, const OptimizerRule& rule, const StepFloats& n
     return hn::Add(g, hn::IfThenZeroElse(hn::Eq(value, hn::Zero(d)), term));
   }
   return g;
+}
+
+/// The value to begin with: decoupled weight decay.
+template <class D, class V>
+HWY_INLINE V decayed(D d, const OptimizerRule& rule, const StepFloats& numbers, V value) {
+  if (rule.regularizationType != NNRegularizationType::Decoupled) return value;
+  return hn::NegMulAdd(hn::Set(d, numbers.regularizationScale), value, value);
 }
 
 /// value - lr numerator / (sqrt(square) + epsilon)
@@ -136,7 +146,8 @@ void updateElements(const OptimizerStep& step, const OptimizerTensor& tensor, st
         const std::size_t i = first + offset;
         const V value = lanes.load(d, pointers.values + i);
         const V g = prepareGradient(d, rule, numbers, lanes.load(d, pointers.gradient + i), value);
-        lanes.store(d, Update::apply(d, numbers, pointers, i, lanes, value, g), pointers.result + i);
+        const V old = decayed(d, rule, numbers, value);
+        lanes.store(d, Update::apply(d, numbers, pointers, i, lanes, old, g), pointers.result + i);
       });
 }
 
@@ -270,6 +281,7 @@ std::string OptimizerProblem::describe() const {
   std::string text = name(rule.kind);
   if (rule.regularizationType == NNRegularizationType::L1) text += " L1";
   if (rule.regularizationType == NNRegularizationType::L2) text += " L2";
+  if (rule.regularizationType == NNRegularizationType::Decoupled) text += " decoupled";
   if (rule.applyGradientClipping) text += " clipped";
   text += ", " + std::to_string(rows) + " x " + std::to_string(count);
   const std::int64_t strides[] = {gradientStride, valuesStride,   resultStride,

@@ -32,6 +32,7 @@ struct StepArguments {
   NNRegularizationType regularizationType = NNRegularizationType::None;
   bool applyGradientClipping = false;
   const LossScaleNumbers* lossScale = nullptr;
+  const float* gradientFactor = nullptr;
   OptimizerFloats numbers{OptimizerNumbers()};
 
   StepArguments() = default;
@@ -39,11 +40,16 @@ struct StepArguments {
       : regularizationType(step.rule.regularizationType),
         applyGradientClipping(step.rule.applyGradientClipping),
         lossScale(step.lossScale),
+        gradientFactor(step.gradientFactor),
         numbers(step.numbers) {}
   [[nodiscard]] __device__ bool isSkipped() const {
     return lossScale != nullptr && lossScale->overflowed != 0;
   }
-  [[nodiscard]] __device__ float unscale() const { return lossScale != nullptr ? lossScale->inverse : 1.0F; }
+  /// Without loss scale and within the limit of the norm.
+  [[nodiscard]] __device__ float prepared(float gradient) const {
+    if (lossScale != nullptr) gradient *= lossScale->inverse;
+    return gradientFactor != nullptr ? gradient * *gradientFactor : gradient;
+  }
 };
 
 struct OptimizerArguments {
@@ -58,10 +64,10 @@ struct OptimizerElement {
   float gradient, value, momentum, velocity, maximumVelocity;
 };
 
-/// Loss scale, clipping, rescale, regularisation. The comparisons keep NaN.
+/// Loss scale, limit of the norm, clipping, rescale, regularisation. The comparisons keep NaN.
 __device__ float prepareGradient(const StepArguments& a, float g, float value) {
   const OptimizerFloats& n = a.numbers;
-  g = g * a.unscale();
+  g = a.prepared(g);
   if (a.applyGradientClipping) {
     g = g < n.gradientClipMin ? n.gradientClipMin : g;
     g = g > n.gradientClipMax ? n.gradientClipMax : g;
@@ -78,6 +84,8 @@ template <OptimizerKind kind>
 __device__ void update(const StepArguments& a, OptimizerElement& e) {
   const OptimizerFloats& n = a.numbers;
   const float g = prepareGradient(a, e.gradient, e.value);
+  if (a.regularizationType == NNRegularizationType::Decoupled)
+    e.value = fmaf(-n.regularizationScale, e.value, e.value);
   const auto average = [](float decay, float complement, float old, float term) {
     return fmaf(decay, old, complement * term);
   };

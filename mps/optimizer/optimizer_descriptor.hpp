@@ -6,11 +6,15 @@ namespace mps {
 
 class Coder;
 
-/// MPSNNRegularizationType: the term that is added to the gradient of a value v.
+/// MPSNNRegularizationType: the term that is added to the gradient of a value v, or what else draws v to 0.
 enum class NNRegularizationType : std::uint64_t {
   None = 0,
   L1 = 1,  ///< regularizationScale * sign(v), 0 at v = 0
   L2 = 2,  ///< regularizationScale * v, no factor 2
+  /// Extension (docs/decisions.md, D30): the gradient is left alone, and learningRate * regularizationScale * v is taken off v
+  /// before the update, as AdamW does (Loshchilov and Hutter, Decoupled Weight Decay Regularization, 2019). The learning rate is the
+  /// optimiser's own, not one that Adam has corrected.
+  Decoupled = 3,
 };
 
 /// MPSNNOptimizerDescriptor: what all optimisers do to a gradient before they use it. A value; optimisers
@@ -18,7 +22,7 @@ enum class NNRegularizationType : std::uint64_t {
 ///
 ///     1. applyGradientClipping: g = min(max(g, gradientClipMin), gradientClipMax)
 ///     2. g = g * gradientRescale
-///     3. g = g + regularisation term of the value before the update
+///     3. g = g + regularisation term of the value before the update; Decoupled has none, and shrinks the value instead
 ///
 /// Negative learning rates and negative regularisation scales are allowed: SGD with learning rate -(1 - m),
 /// L2 and scale -1 on a batch statistic s makes the running average v = m v + (1 - m) s.

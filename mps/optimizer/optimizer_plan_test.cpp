@@ -221,6 +221,8 @@ TEST(OptimizerPlan, EachFieldMatters) {
       {"kind", [](OptimizerCase& c) { c.problem.rule.kind = OptimizerKind::SGDMomentum; }},
       {"regularizationType",
        [](OptimizerCase& c) { c.problem.rule.regularizationType = NNRegularizationType::L1; }},
+      {"decoupledRegularization",
+       [](OptimizerCase& c) { c.problem.rule.regularizationType = NNRegularizationType::Decoupled; }},
       {"applyGradientClipping", [](OptimizerCase& c) { c.problem.rule.applyGradientClipping = false; }},
       {"learningRate", [&](OptimizerCase& c) { times(c.numbers.learningRate); }},
       {"gradientRescale", [&](OptimizerCase& c) { times(c.numbers.gradientRescale); }},

@@ -42,8 +42,8 @@ struct OptimizerNumbers {
   double gradientRescale = 1;
   double gradientClipMin = 0;
   double gradientClipMax = 0;
-  double regularizationScale = 0;
-  double decay = 0;  ///< momentumScale of SGD, decay of RMSProp, beta1 of Adam
+  double regularizationScale = 0;  ///< of Decoupled the part of the value that is taken off it
+  double decay = 0;                ///< momentumScale of SGD, decay of RMSProp, beta1 of Adam
   double beta2 = 0;
   double epsilon = 0;
   bool operator==(const OptimizerNumbers&) const = default;
@@ -131,6 +131,7 @@ struct OptimizerStep {
   OptimizerRule rule;
   OptimizerNumbers numbers;
   const LossScaleNumbers* lossScale = nullptr;  ///< on the device; null: none
+  const float* gradientFactor = nullptr;        ///< on the device, of measureGradientNorm...(); null: 1
   bool operator==(const OptimizerStep&) const = default;
 };
 

@@ -66,6 +66,12 @@ Term prepareGradient(const OptimizerRule& rule, const OptimizerNumbers& numbers,
   return {g + regularization, std::abs(g) + std::abs(regularization)};
 }
 
+/// The value to begin with: decoupled weight decay.
+Term decayed(const OptimizerRule& rule, const OptimizerNumbers& numbers, const Term& value) {
+  if (rule.regularizationType != NNRegularizationType::Decoupled) return value;
+  return difference(value, scaled(numbers.regularizationScale, value));
+}
+
 struct Element {
   Term value;
   Term momentum;
@@ -115,8 +121,8 @@ OptimizerReferenceTensors optimizerReference(const OptimizerRule& rule, const Op
   for (std::size_t i = 0; i < before.values.values.size(); ++i) {
     const Term g = prepareGradient(rule, numbers, before.gradient.values[i], before.values.values[i]);
     const Element element = update(rule.kind, numbers, g,
-                                   {at(before.values, i), at(before.momentum, i), at(before.velocity, i),
-                                    at(before.maximumVelocity, i)});
+                                   {decayed(rule, numbers, at(before.values, i)), at(before.momentum, i),
+                                    at(before.velocity, i), at(before.maximumVelocity, i)});
     set(after.values, i, element.value);
     set(after.momentum, i, element.momentum);
     set(after.velocity, i, element.velocity);

@@ -1,9 +1,11 @@
 #include <array>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 
+#include "mps/core/fallback_plan.hpp"
 #include "mps/pooling/pooling_direct.hpp"
 #include "mps/pooling/pooling_global_cuda.cuh"
 #include "mps/pooling/pooling_problem.hpp"
@@ -15,10 +17,6 @@ namespace {
 
 using cuda::PoolingArguments;
 using cuda::SlidingWindows;
-
-bool isAligned(const void* address, std::size_t bytes) {
-  return reinterpret_cast<std::uintptr_t>(address) % bytes == 0;
-}
 
 struct CudaMemory {
   __device__ static float load(ImageFeatureChannelFormat format, const std::byte* memory,
@@ -56,7 +54,7 @@ __global__ void visitElements(PoolingProblem problem, TensorShape shape, Operand
   }
 }
 
-class DirectPlan : public Plan {
+class DirectPlan final : public Plan {
  public:
   explicit DirectPlan(const PoolingProblem& problem) : problem_(problem) {}
 
@@ -75,9 +73,6 @@ class DirectPlan : public Plan {
     else
       visit<DirectStep::Gather>(stream, problem_.destination, operands);
   }
-
- protected:
-  [[nodiscard]] const PoolingProblem& problem() const { return problem_; }
 
  private:
   template <DirectStep step>
@@ -129,17 +124,21 @@ class GlobalPlan final : public Plan {
   cuda::GlobalPoolingArguments arguments_;
 };
 
-/// Kernels for 16 bytes of channels. Addresses are known when a plan runs: where they are no multiples of 16, it is a
-/// DirectPlan.
+/// Kernels for 16 bytes of channels.
 template <class T>
-class VectorPlan : public DirectPlan {
+class VectorPlan : public SelectivePlan {
  public:
-  using DirectPlan::DirectPlan;
+  explicit VectorPlan(const PoolingProblem& problem) : problem_(problem) {}
 
+  [[nodiscard]] std::size_t scratchBytes() const override {
+    return DirectPooling<CudaMemory>::scratchBytes(problem_);
+  }
+  [[nodiscard]] std::string_view objectionTo(const Operands& operands) const final {
+    const std::string_view objection =
+        objectionToUnaligned({operands.source, operands.gradient, operands.destination});
+    return objection.empty() ? objectionToUnaligned({operands.saved}, cuda::kLanes<T>) : objection;
+  }
   void run(mtl::Stream& stream, const Operands& operands) const final {
-    if (!isAligned(operands.source, 16) || !isAligned(operands.gradient, 16) ||
-        !isAligned(operands.destination, 16) || !isAligned(operands.saved, cuda::kLanes<T>))
-      return DirectPlan::run(stream, operands);
     std::byte* const found = DirectPooling<CudaMemory>::finds(problem()) ? operands.scratch : operands.saved;
     const bool isUnsaved = problem().direction == PoolingDirection::Forward && !problem().saveIndices;
     runVectors(stream,
@@ -150,13 +149,17 @@ class VectorPlan : public DirectPlan {
   }
 
  protected:
+  [[nodiscard]] const PoolingProblem& problem() const { return problem_; }
   /// What is not saved is null in the forward pass; a gradient finds it, in scratch memory.
   using Addresses = cuda::PoolingAddresses<T>;
   virtual void runVectors(mtl::Stream& stream, const Addresses& at, bool accumulate) const = 0;
 
   [[nodiscard]] bool findsIndices() const {
-    return this->problem().kind == PoolingKind::Max && DirectPooling<CudaMemory>::finds(this->problem());
+    return problem_.kind == PoolingKind::Max && DirectPooling<CudaMemory>::finds(problem_);
   }
+
+ private:
+  PoolingProblem problem_;
 };
 
 /// Every window by itself; a gradient is gathered by pixels.
@@ -231,6 +234,8 @@ Preparation prepareDirect(const PoolingProblem& problem) {
   return std::make_shared<const DirectPlan>(problem);
 }
 
+constexpr Implementation<PoolingProblem> kDirect{"direct", prepareDirect};
+
 /// Why the tensors are not all float32, or all float16, or "".
 std::string objectionToFormats(const PoolingProblem& problem) {
   const ImageFeatureChannelFormat format = problem.destination.format;
@@ -242,9 +247,9 @@ std::string objectionToFormats(const PoolingProblem& problem) {
              : "";
 }
 
-/// Plan<float> or Plan<Float16>.
-template <template <class> class PlanOf>
-Preparation makePlan(const PoolingProblem& problem) {
+/// PlanOf<float> or PlanOf<Float16>.
+template <class Base, template <class> class PlanOf>
+std::shared_ptr<const Base> makePlan(const PoolingProblem& problem) {
   if (problem.destination.format == ImageFeatureChannelFormat::Float16)
     return std::make_shared<const PlanOf<Float16>>(problem);
   return std::make_shared<const PlanOf<float>>(problem);
@@ -254,7 +259,7 @@ Preparation prepareGlobal(const PoolingProblem& problem) {
   if (!cuda::GlobalPoolingArguments::takes(problem)) return Refusal{"it is for averages of whole images"};
   if (problem.source.images == 0) return Refusal{"there are no images"};
   if (std::string why = objectionToFormats(problem); !why.empty()) return Refusal{std::move(why)};
-  return makePlan<GlobalPlan>(problem);
+  return makePlan<Plan, GlobalPlan>(problem);
 }
 
 /// Why kernels for 16 bytes of channels do not take a problem, or "".
@@ -270,20 +275,20 @@ std::string objectionToVectors(const PoolingProblem& problem) {
 
 Preparation prepareWindows(const PoolingProblem& problem) {
   if (std::string why = objectionToVectors(problem); !why.empty()) return Refusal{std::move(why)};
-  return makePlan<WindowPlan>(problem);
+  return withFallback(makePlan<SelectivePlan, WindowPlan>(problem), kDirect, problem);
 }
 
 Preparation prepareSliding(const PoolingProblem& problem) {
   if (std::string why = objectionToVectors(problem); !why.empty()) return Refusal{std::move(why)};
   if (std::string why = SlidingWindows::objectionTo(problem); !why.empty()) return Refusal{std::move(why)};
-  return makePlan<SlidingPlan>(problem);
+  return withFallback(makePlan<SelectivePlan, SlidingPlan>(problem), kDirect, problem);
 }
 
 constexpr std::array<Implementation<PoolingProblem>, 4> kImplementations{{
     {"global", prepareGlobal},
     {"sliding window", prepareSliding},
     {"thread per window", prepareWindows},
-    {"direct", prepareDirect},
+    kDirect,
 }};
 
 }  // namespace

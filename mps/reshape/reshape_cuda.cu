@@ -2,9 +2,10 @@
 #include <array>
 #include <cstdint>
 #include <memory>
-#include <string>
+#include <string_view>
 
 #include "mps/core/element_grid_cuda.cuh"
+#include "mps/core/fallback_plan.hpp"
 #include "mps/core/store_numbers_cuda.cuh"
 #include "mps/reshape/reshape_map.hpp"
 #include "mps/reshape/reshape_problem.hpp"
@@ -106,32 +107,28 @@ class OrderPlan final : public Plan {
 };
 
 /// Dense images of one format in their order.
-class CopyPlan final : public Plan {
+class CopyPlan final : public SelectivePlan {
  public:
-  explicit CopyPlan(const ReshapeProblem& problem) : problem_(problem), others_(problem) {}
+  explicit CopyPlan(const ReshapeProblem& problem) : problem_(problem) {}
+
+  [[nodiscard]] std::string_view objectionTo(const Operands& operands) const override {
+    if (operands.accumulate) return "it adds nothing to what is there";
+    return objectionToUnaligned({inputOf(problem_, operands), operands.destination});
+  }
 
   void run(mtl::Stream& stream, const Operands& operands) const override {
     const TensorShape& to = problem_.destination;
     if (to.elements() == 0) return;
-    const std::byte* const input = inputOf(problem_, operands);
-    if (operands.accumulate || reinterpret_cast<std::uintptr_t>(input) % 16 != 0 ||
-        reinterpret_cast<std::uintptr_t>(operands.destination) % 16 != 0)
-      return others_.run(stream, operands);
     const auto unit = static_cast<std::int64_t>(16 / bytesPerChannel(to.format));
     const RowGrid grid(to.images, to.height * to.width * to.channels / unit);
     mtl::cuda::launch(stream, copyImages, grid.grid, grid.block, 0, grid,
-                      reinterpret_cast<const uint4*>(input), problem_.input.imageStride / unit,
-                      reinterpret_cast<uint4*>(operands.destination), to.imageStride / unit);
-  }
-
-  [[nodiscard]] bool canAccumulate() const override { return others_.canAccumulate(); }
-  [[nodiscard]] std::string describe() const override {
-    return "or a thread per element at unaligned addresses and where results are added up";
+                      reinterpret_cast<const uint4*>(inputOf(problem_, operands)),
+                      problem_.input.imageStride / unit, reinterpret_cast<uint4*>(operands.destination),
+                      to.imageStride / unit);
   }
 
  private:
   ReshapeProblem problem_;
-  OrderPlan others_;
 };
 
 // Padding and slices --------------------------------------------------------------------------------------------------
@@ -300,7 +297,8 @@ __global__ void padGradient(AxesArguments a) {
 }
 
 /// Padding and slices.
-class AxesPlan : public Plan {
+template <class Access>
+class AxesPlan final : public SelectivePlan {
  public:
   explicit AxesPlan(const ReshapeProblem& problem)
       : problem_(problem),
@@ -308,18 +306,14 @@ class AxesPlan : public Plan {
         y_(problem.y, problem.edgeMode, problem.source().height, problem.result().height),
         channels_(problem.channels, problem.edgeMode, problem.source().channels, problem.result().channels) {}
 
-  void run(mtl::Stream& stream, const Operands& operands) const override {
-    runWith<cuda::OneByOne>(stream, operands);
-  }
-
   [[nodiscard]] std::size_t scratchBytes() const override { return problem_.fill.size() * sizeof(float); }
   [[nodiscard]] bool canAccumulate() const override { return accumulates(problem_); }
+  [[nodiscard]] std::string_view objectionTo(const Operands& operands) const override {
+    if (Access::lanes == 1) return {};
+    return objectionToUnaligned({inputOf(problem_, operands), operands.destination});
+  }
 
- protected:
-  [[nodiscard]] const ReshapeProblem& problem() const { return problem_; }
-
-  template <class Access>
-  void runWith(mtl::Stream& stream, const Operands& operands) const {
+  void run(mtl::Stream& stream, const Operands& operands) const override {
     const TensorShape& to = problem_.destination;
     if (to.elements() == 0) return;
     auto* const fill = reinterpret_cast<float*>(operands.scratch);
@@ -347,24 +341,6 @@ class AxesPlan : public Plan {
   Axis channels_;
 };
 
-/// Tensors whose pixels are multiples of 16 bytes, of elements of type T.
-template <class T>
-class VectorAxesPlan final : public AxesPlan {
- public:
-  using AxesPlan::AxesPlan;
-
-  void run(mtl::Stream& stream, const Operands& operands) const override {
-    if (cuda::takesLanes(problem().input, inputOf(problem(), operands)) &&
-        cuda::takesLanes(problem().destination, operands.destination))
-      runWith<cuda::InVectors<T>>(stream, operands);
-    else
-      AxesPlan::run(stream, operands);
-  }
-  [[nodiscard]] std::string describe() const override {
-    return "or a thread per element at unaligned addresses";
-  }
-};
-
 /// Whether the channels of each 16 bytes stay together, if both tensors have whole ones.
 bool keepsVectors(const ReshapeProblem& problem) {
   const auto lanes = static_cast<std::int64_t>(16 / bytesPerChannel(problem.destination.format));
@@ -389,6 +365,14 @@ const char* refusalOfSizes(const ReshapeProblem& problem) {
   return nullptr;
 }
 
+Preparation prepareElements(const ReshapeProblem& problem) {
+  if (const char* const refusal = refusalOfSizes(problem)) return Refusal{refusal};
+  if (problem.isReshape()) return std::make_shared<const OrderPlan>(problem);
+  return std::make_shared<const AxesPlan<cuda::OneByOne>>(problem);
+}
+
+constexpr Implementation<ReshapeProblem> kElements{"thread per element", prepareElements};
+
 Preparation prepareCopy(const ReshapeProblem& problem) {
   if (const char* const refusal = refusalOfSizes(problem)) return Refusal{refusal};
   if (problem.mapping != ReshapeMapping::Order)
@@ -401,7 +385,7 @@ Preparation prepareCopy(const ReshapeProblem& problem) {
         (elements | shape->imageStride) * bytes % 16 != 0)
       return Refusal{"images that are not dense, or no multiples of 16 bytes"};
   }
-  return std::make_shared<const CopyPlan>(problem);
+  return withFallback(std::make_shared<const CopyPlan>(problem), kElements, problem);
 }
 
 Preparation prepareVectors(const ReshapeProblem& problem) {
@@ -413,20 +397,15 @@ Preparation prepareVectors(const ReshapeProblem& problem) {
     return Refusal{"not all float32 and not all float16"};
   if (!cuda::takesLanes(problem.input) || !cuda::takesLanes(problem.destination) || !keepsVectors(problem))
     return Refusal{"pixels, or padding in channels, that are no multiples of 16 bytes"};
-  if (format == Format::Float32) return std::make_shared<const VectorAxesPlan<float>>(problem);
-  return std::make_shared<const VectorAxesPlan<Float16>>(problem);
-}
-
-Preparation prepareElements(const ReshapeProblem& problem) {
-  if (const char* const refusal = refusalOfSizes(problem)) return Refusal{refusal};
-  if (problem.isReshape()) return std::make_shared<const OrderPlan>(problem);
-  return std::make_shared<const AxesPlan>(problem);
+  if (format == Format::Float32)
+    return withFallback(std::make_shared<const AxesPlan<cuda::InVectors<float>>>(problem), kElements,
+                        problem);
+  return withFallback(std::make_shared<const AxesPlan<cuda::InVectors<Float16>>>(problem), kElements,
+                      problem);
 }
 
 constexpr std::array<Implementation<ReshapeProblem>, 3> kImplementations{
-    {{"copy", prepareCopy},
-     {"16 bytes per thread", prepareVectors},
-     {"thread per element", prepareElements}}};
+    {{"copy", prepareCopy}, {"16 bytes per thread", prepareVectors}, kElements}};
 
 }  // namespace
 

@@ -2,7 +2,9 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 
+#include "mps/core/fallback_plan.hpp"
 #include "mps/softmax/softmax_dense_cuda.cuh"
 #include "mps/softmax/softmax_pixels_cuda.cuh"
 #include "mps/softmax/softmax_problem.hpp"
@@ -26,7 +28,7 @@ const std::byte* inputOf(const SoftMaxProblem& problem, const Operands& operands
 }
 
 /// Accepts everything.
-class SoftMaxPlan : public Plan {
+class SoftMaxPlan final : public Plan {
  public:
   SoftMaxPlan(const SoftMaxProblem& problem, bool holds) : problem_(problem), holds_(holds) {
     if (isForward(problem))
@@ -98,38 +100,37 @@ class SoftMaxPlan : public Plan {
   bool holds_;
 };
 
-/// Through shared memory. Addresses that are no multiples of 16 show when it runs: then as the next entry does it.
+/// Through shared memory.
 template <class T>
-class DensePlan final : public SoftMaxPlan {
+class DensePlan final : public SelectivePlan {
  public:
   explicit DensePlan(const SoftMaxProblem& problem)
-      : SoftMaxPlan(problem, true),
-        isForward_(isForward(problem)),
+      : isForward_(isForward(problem)),
         arguments_(problem.destination.channels, problem.destination.pixels()) {
     arguments_.isLog = problem.kind == SoftMaxKind::LogSoftMax;
   }
 
+  [[nodiscard]] std::string_view objectionTo(const Operands& operands) const override {
+    return objectionToUnaligned({inputOf(operands), operands.gradient, operands.destination});
+  }
+
   void run(mtl::Stream& stream, const Operands& operands) const override {
-    const std::byte* const input = isForward_ ? operands.source : operands.secondary;
-    const std::byte* const addresses[] = {input, operands.gradient, operands.destination};
-    for (const std::byte* address : addresses)
-      if (reinterpret_cast<std::uintptr_t>(address) % 16 != 0) return SoftMaxPlan::run(stream, operands);
     DenseSoftMax arguments = arguments_;
     arguments.accumulate = operands.accumulate;
     mtl::cuda::launch(stream,
                       isForward_ ? cuda::softMaxDense<T, SoftMaxDirection::Forward>
                                  : cuda::softMaxDense<T, SoftMaxDirection::Gradient>,
                       dim3(static_cast<unsigned>(arguments.chunks())), dim3(cuda::kDenseThreads), 0,
-                      arguments, reinterpret_cast<const T*>(input),
+                      arguments, reinterpret_cast<const T*>(inputOf(operands)),
                       reinterpret_cast<const T*>(operands.gradient),
                       reinterpret_cast<T*>(operands.destination));
   }
 
-  [[nodiscard]] std::string describe() const override {
-    return "(in registers alone where an address is no multiple of 16)";
+ private:
+  [[nodiscard]] const std::byte* inputOf(const Operands& operands) const {
+    return isForward_ ? operands.source : operands.secondary;
   }
 
- private:
   bool isForward_;
   DenseSoftMax arguments_;
 };
@@ -139,6 +140,19 @@ std::string refusal(const SoftMaxProblem& problem) {
     if (!ElementGrid::fits(*shape)) return ElementGrid::kTooLarge;
   return problem.destination.pixels() > ElementGrid::kLongestRow ? "2^31 pixels" : "";
 }
+
+/// Channels that the threads of a block hold.
+constexpr std::int64_t kHeldChannels = 16 * 32 * cuda::kMostWarps;
+
+Preparation prepareHeld(const SoftMaxProblem& problem) {
+  if (std::string reason = refusal(problem); !reason.empty()) return Refusal{std::move(reason)};
+  if (problem.destination.channels > kHeldChannels)
+    return Refusal{std::to_string(problem.destination.channels) + " channels are more than the " +
+                   std::to_string(kHeldChannels) + " that a block of threads holds"};
+  return std::make_shared<const SoftMaxPlan>(problem, true);
+}
+
+constexpr Implementation<SoftMaxProblem> kHeld{"registers", prepareHeld};
 
 Preparation prepareDense(const SoftMaxProblem& problem) {
   using Format = ImageFeatureChannelFormat;
@@ -153,20 +167,11 @@ Preparation prepareDense(const SoftMaxProblem& problem) {
     if (shape->format != destination.format) return Refusal{"formats differ"};
     if (!shape->isDense()) return Refusal{"pixels do not follow one another without gaps"};
   }
-  if (destination.format == Format::Float16) return std::make_shared<const DensePlan<Float16>>(problem);
-  if (destination.format == Format::Float32) return std::make_shared<const DensePlan<float>>(problem);
+  if (destination.format == Format::Float16)
+    return withFallback(std::make_shared<const DensePlan<Float16>>(problem), kHeld, problem);
+  if (destination.format == Format::Float32)
+    return withFallback(std::make_shared<const DensePlan<float>>(problem), kHeld, problem);
   return Refusal{"the format is " + std::string(name(destination.format))};
-}
-
-/// Channels that the threads of a block hold.
-constexpr std::int64_t kHeldChannels = 16 * 32 * cuda::kMostWarps;
-
-Preparation prepareHeld(const SoftMaxProblem& problem) {
-  if (std::string reason = refusal(problem); !reason.empty()) return Refusal{std::move(reason)};
-  if (problem.destination.channels > kHeldChannels)
-    return Refusal{std::to_string(problem.destination.channels) + " channels are more than the " +
-                   std::to_string(kHeldChannels) + " that a block of threads holds"};
-  return std::make_shared<const SoftMaxPlan>(problem, true);
 }
 
 Preparation prepareLong(const SoftMaxProblem& problem) {
@@ -175,7 +180,7 @@ Preparation prepareLong(const SoftMaxProblem& problem) {
 }
 
 constexpr Implementation<SoftMaxProblem> implementations[] = {
-    {"shared memory", prepareDense}, {"registers", prepareHeld}, {"passes over memory", prepareLong}};
+    {"shared memory", prepareDense}, kHeld, {"passes over memory", prepareLong}};
 
 }  // namespace
 

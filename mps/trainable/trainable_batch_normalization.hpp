@@ -80,8 +80,8 @@ class TrainableBatchNormalization : public CNNBatchNormalizationDataSource, publ
       Coder& coder, const std::shared_ptr<mtl::Device>& device = nullptr);
 
   /// A frozen layer is not updated, nor are its running statistics. false.
-  [[nodiscard]] bool isFrozen() const { return frozen_; }
-  void setFrozen(bool frozen) { frozen_ = frozen; }
+  [[nodiscard]] bool isFrozen() const override { return frozen_; }
+  void setFrozen(bool frozen) override { frozen_ = frozen; }
   [[nodiscard]] const std::shared_ptr<NNOptimizer>& optimizer() const override { return slots_.optimizer(); }
 
   void synchronize(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer) override;

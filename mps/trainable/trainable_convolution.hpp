@@ -79,8 +79,8 @@ class TrainableConvolution : public CNNConvolutionDataSource, public TrainableLa
                                                       const std::shared_ptr<mtl::Device>& device = nullptr);
 
   /// A frozen layer is not updated. false.
-  [[nodiscard]] bool isFrozen() const { return frozen_; }
-  void setFrozen(bool frozen) { frozen_ = frozen; }
+  [[nodiscard]] bool isFrozen() const override { return frozen_; }
+  void setFrozen(bool frozen) override { frozen_ = frozen; }
   [[nodiscard]] const std::shared_ptr<NNOptimizer>& optimizer() const override { return slots_.optimizer(); }
   [[nodiscard]] AdamForm adamForm() const { return slots_.adamForm(); }
 

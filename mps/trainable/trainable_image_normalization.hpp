@@ -95,8 +95,8 @@ class TrainableImageNormalization : public Source, public TrainableLayer {
   }
 
   /// A frozen layer is not updated. false.
-  [[nodiscard]] bool isFrozen() const { return values_.isFrozen(); }
-  void setFrozen(bool frozen) { values_.setFrozen(frozen); }
+  [[nodiscard]] bool isFrozen() const override { return values_.isFrozen(); }
+  void setFrozen(bool frozen) override { values_.setFrozen(frozen); }
   [[nodiscard]] const std::shared_ptr<NNOptimizer>& optimizer() const override {
     return values_.slots().optimizer();
   }

@@ -26,6 +26,10 @@ class TrainableLayer {
 
   /// The layer's own optimiser, e.g. to set the learning rate; null without one.
   [[nodiscard]] virtual const std::shared_ptr<NNOptimizer>& optimizer() const = 0;
+  /// A frozen layer is not updated; of a batch normalisation nor are the running statistics. false. @{
+  [[nodiscard]] virtual bool isFrozen() const = 0;
+  virtual void setFrozen(bool frozen) = 0;
+  /// @}
   /// Records the copies that make all values and the optimiser state readable.
   virtual void synchronize(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer) = 0;
   /// The layer's values, named "<label>.weight" and so on, and with the optimiser state also that. The bytes stay

@@ -2,7 +2,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
 
+#include "mps/core/fallback_plan.hpp"
 #include "mps/core/storage.hpp"
 #include "mps/upsampling/upsampling_cuda.cuh"
 #include "mps/upsampling/upsampling_cuda.hpp"
@@ -321,7 +325,7 @@ std::int64_t mostTapsOf(const UpsamplingProblem& problem, const UpsamplingAxis& 
   return most;
 }
 
-class LanczosPlan : public Plan {
+class LanczosPlan : public SelectivePlan {
  public:
   explicit LanczosPlan(const UpsamplingProblem& problem) : problem_(problem) {}
 
@@ -406,7 +410,6 @@ class SlidingPlan final : public LanczosPlan {
  public:
   explicit SlidingPlan(const UpsamplingProblem& problem)
       : LanczosPlan(problem),
-        unaligned_(problem),
         mostColumns_(mostTapsOf(problem, problem.x, problem.input.width, problem.destination.width)),
         slots_(mostTapsOf(problem, problem.y, problem.input.height, problem.destination.height)) {
     for (threads_ = 128; threads_ > 32 && sharedBytes() > kMostSharedBytes;) threads_ /= 2;
@@ -417,15 +420,15 @@ class SlidingPlan final : public LanczosPlan {
            (problem().destination.elements() == 0 || a.setGrid(problem().destination, Access::lanes));
   }
   [[nodiscard]] std::string describe() const override {
-    return Access::lanes == 1 ? "one channel per thread"
-                              : std::string("16 bytes per thread, ") + kOrUnaligned;
+    return Access::lanes == 1 ? "one channel per thread" : "16 bytes per thread";
+  }
+  [[nodiscard]] std::string_view objectionTo(const Operands& operands) const override {
+    if (Access::lanes == 1) return {};
+    return objectionToUnaligned({inputOf(operands), operands.destination});
   }
 
   void run(mtl::Stream& stream, const Operands& operands) const override {
     if (problem().destination.elements() == 0) return;
-    if (Access::lanes > 1 && (!cuda::takesLanes(problem().input, inputOf(operands)) ||
-                              !cuda::takesLanes(problem().destination, operands.destination)))
-      return unaligned_.run(stream, operands);
     begin(stream, operands, [&]<class Taps>(SlidingArguments<Taps> a) {
       a.setGrid(problem().destination, Access::lanes);
       a.slots = static_cast<std::int32_t>(slots_);
@@ -441,7 +444,6 @@ class SlidingPlan final : public LanczosPlan {
     return slots_ * Access::lanes * static_cast<std::int64_t>(threads_ * sizeof(float));
   }
 
-  LanczosElementPlan unaligned_;
   std::int64_t mostColumns_;
   std::int64_t slots_;
   unsigned threads_ = 0;
@@ -452,7 +454,7 @@ template <class T>
 Preparation prepareSliding(const UpsamplingProblem& problem) {
   if (cuda::takesLanes(problem.input) && cuda::takesLanes(problem.destination)) {
     auto plan = std::make_shared<const SlidingPlan<cuda::InVectors<T>, T>>(problem);
-    if (plan->fits()) return plan;
+    if (plan->fits()) return withFallback(std::move(plan), upsamplingImplementationsCuda().back(), problem);
   }
   auto plan = std::make_shared<const SlidingPlan<cuda::OneOf<T>, T>>(problem);
   if (!plan->fits()) return Refusal{"sums of more rows than shared memory has room for"};

@@ -6,8 +6,11 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <string_view>
+#include <utility>
 #include <vector>
 
+#include "mps/core/fallback_plan.hpp"
 #include "mps/core/store_numbers_cuda.cuh"
 #include "mps/upsampling/upsampling_few_channels_cuda.cuh"
 #include "mps/upsampling/upsampling_forward_cuda.cuh"
@@ -216,7 +219,7 @@ __global__ void __launch_bounds__(kUpsamplingThreads, Access::lanes > 1 ? 5 : 4)
 }
 
 /// Plans whose kernels read tables of both axes.
-class TablePlan : public Plan {
+class TablePlan : public SelectivePlan {
  public:
   [[nodiscard]] std::size_t scratchBytes() const override { return tableBytes(); }
   [[nodiscard]] bool canAccumulate() const override {
@@ -255,18 +258,6 @@ class TablePlan : public Plan {
     a.accumulate = operands.accumulate;
     a.rowsFollow = rowsFollow();
     return a;
-  }
-
-  /// A thread for some channels of a column. @tparam Access how it reads and writes them
-  template <class Access>
-  void runColumns(mtl::Stream& stream, const Operands& operands) const {
-    UpsamplingArguments a = begin(stream, operands);
-    if (isForward())
-      return cuda::launchUpsample<Access>(stream, a, problem_.destination,
-                                          TableAxes{a.x.samples, a.y.samples});
-    a.setGrid(problem_.destination, Access::lanes);
-    mtl::cuda::launch(stream, gatherGradient<Access>, dim3(mtl::cuda::blocksFor(a.items, kUpsamplingThreads)),
-                      dim3(kUpsamplingThreads), RowsOf<Access>::Type::bytes, a);
   }
 
  private:
@@ -338,72 +329,51 @@ class TablePlan : public Plan {
   std::vector<float> filled_;
 };
 
-/// Any tensors.
-class ElementPlan final : public TablePlan {
+/// A thread for some channels of a column. @tparam Access how it reads and writes them
+template <class Access>
+class ColumnPlan final : public TablePlan {
  public:
-  explicit ElementPlan(const UpsamplingProblem& problem) : TablePlan(problem) {}
+  explicit ColumnPlan(const UpsamplingProblem& problem) : TablePlan(problem) {}
 
-  void run(mtl::Stream& stream, const Operands& operands) const override {
-    if (problem().destination.elements() == 0) return;
-    const auto format = cuda::commonFormat({&problem().input, &problem().destination});
-    if (format == ImageFeatureChannelFormat::Float32)
-      runColumns<OneOf<float>>(stream, operands);
-    else if (format == ImageFeatureChannelFormat::Float16)
-      runColumns<OneOf<Float16>>(stream, operands);
-    else
-      runColumns<cuda::OneByOne>(stream, operands);
+  [[nodiscard]] std::string_view objectionTo(const Operands& operands) const override {
+    if (Access::lanes == 1) return {};
+    return objectionToUnaligned({inputOf(operands), operands.destination});
   }
-};
-
-/// Tensors of elements of type T whose pixels are multiples of 16 bytes.
-template <class T>
-class VectorPlan final : public TablePlan {
- public:
-  explicit VectorPlan(const UpsamplingProblem& problem) : TablePlan(problem), unaligned_(problem) {}
-
-  [[nodiscard]] std::string describe() const override { return kOrUnaligned; }
   void run(mtl::Stream& stream, const Operands& operands) const override {
-    if (problem().destination.elements() == 0) return;
-    if (!cuda::takesLanes(problem().input, inputOf(operands)) ||
-        !cuda::takesLanes(problem().destination, operands.destination))
-      return unaligned_.run(stream, operands);
-    runColumns<cuda::InVectors<T>>(stream, operands);
+    const TensorShape& destination = problem().destination;
+    if (destination.elements() == 0) return;
+    UpsamplingArguments a = begin(stream, operands);
+    if (isForward())
+      return cuda::launchUpsample<Access>(stream, a, destination, TableAxes{a.x.samples, a.y.samples});
+    a.setGrid(destination, Access::lanes);
+    mtl::cuda::launch(stream, gatherGradient<Access>, dim3(mtl::cuda::blocksFor(a.items, kUpsamplingThreads)),
+                      dim3(kUpsamplingThreads), RowsOf<Access>::Type::bytes, a);
   }
-
- private:
-  ElementPlan unaligned_;
 };
 
 /// Whether rows are dense and so many adjacent elements can be accessed together everywhere in them.
-template <class T>
-bool takesTogether(const TensorShape& shape, const std::byte* address, std::int64_t elements) {
+bool takesTogether(const TensorShape& shape, std::int64_t elements) {
   return shape.pixelStride == shape.channels &&
-         (shape.width * shape.channels | shape.rowStride | shape.imageStride) % elements == 0 &&
-         reinterpret_cast<std::uintptr_t>(address) % (static_cast<std::size_t>(elements) * sizeof(T)) == 0;
+         (shape.width * shape.channels | shape.rowStride | shape.imageStride) % elements == 0;
 }
 
 template <class T>
 class FewChannelPlan final : public TablePlan {
  public:
   explicit FewChannelPlan(const UpsamplingProblem& problem)
-      : TablePlan(problem),
-        unaligned_(problem),
-        mostReaders_(isForward() ? 0 : mostReadersOf(problem.x, problem.input.width)) {
-    fits_ = mostReaders_ <= kMostReaders && takesTogether<T>(results(), nullptr, kLanes) &&
-            takesTogether<T>(pixels(), nullptr, kLanes / 2) &&
-            (results().elements() == 0 || arguments_.setGrid(results(), pixels(), kLanes, isForward()));
+      : TablePlan(problem), mostReaders_(isForward() ? 0 : mostReadersOf(problem.x, problem.input.width)) {
+    fits_ = mostReaders_ <= kMostReaders && takesTogether(results(), kLanes) &&
+            takesTogether(pixels(), kLanes / 2) &&
+            arguments_.setGrid(results(), pixels(), kLanes, isForward());
   }
   [[nodiscard]] bool fits() const { return fits_; }
-  [[nodiscard]] std::string describe() const override { return kOrUnaligned; }
-
-  void run(mtl::Stream& stream, const Operands& operands) const override {
-    if (problem().destination.elements() == 0) return;
+  [[nodiscard]] std::string_view objectionTo(const Operands& operands) const override {
     const std::byte* const resultsAt = isForward() ? operands.destination : operands.gradient;
     const std::byte* const pixelsAt = isForward() ? operands.source : operands.destination;
-    // Without an incoming gradient there is nothing that rows could exchange.
-    if (results().elements() == 0 || !takesTogether<T>(results(), resultsAt, kLanes) ||
-        !takesTogether<T>(pixels(), pixelsAt, kLanes / 2))
-      return unaligned_.run(stream, operands);
+    const std::string_view objection = objectionToUnaligned({resultsAt});
+    return objection.empty() ? objectionToUnaligned({pixelsAt}, kLanes / 2 * sizeof(T)) : objection;
+  }
+  void run(mtl::Stream& stream, const Operands& operands) const override {
     const UpsamplingArguments tables = begin(stream, operands);
     FewChannelArguments a = arguments_;
     a.input = tables.input;
@@ -444,7 +414,6 @@ class FewChannelPlan final : public TablePlan {
     return *std::max_element(readers.begin(), readers.end());
   }
 
-  ElementPlan unaligned_;
   std::int64_t mostReaders_;       ///< along a row
   FewChannelArguments arguments_;  ///< but for the tensors and tables
   bool fits_ = false;
@@ -471,13 +440,28 @@ Preparation withCommonFormat(const UpsamplingProblem& problem, Make&& make) {
   return Refusal{"not all float32 and not all float16"};
 }
 
+Preparation prepareElements(const UpsamplingProblem& problem) {
+  if (problem.sampling == UpsamplingSampling::LanczosScale) return prepareLanczosElementsCuda(problem);
+  if (const char* const refusal = refusalOfTables(problem)) return Refusal{refusal};
+  const auto format = cuda::commonFormat({&problem.input, &problem.destination});
+  if (format == ImageFeatureChannelFormat::Float32)
+    return std::make_shared<const ColumnPlan<OneOf<float>>>(problem);
+  if (format == ImageFeatureChannelFormat::Float16)
+    return std::make_shared<const ColumnPlan<OneOf<Float16>>>(problem);
+  return std::make_shared<const ColumnPlan<cuda::OneByOne>>(problem);
+}
+
+constexpr Implementation<UpsamplingProblem> kElements{"thread per element", prepareElements};
+
 Preparation prepareFewChannels(const UpsamplingProblem& problem) {
   return withCommonFormat(problem, [&](auto element) -> Preparation {
     if (cuda::takesLanes(problem.input) && cuda::takesLanes(problem.destination))
       return Refusal{"pixels that are multiples of 16 bytes"};
+    if (problem.input.elements() == 0 || problem.destination.elements() == 0)
+      return Refusal{"there is nothing to do"};
     auto plan = std::make_shared<const FewChannelPlan<decltype(element)>>(problem);
     if (!plan->fits()) return Refusal{"not dense rows of at most 4 KiB that become twice as long"};
-    return plan;
+    return withFallback(std::move(plan), kElements, problem);
   });
 }
 
@@ -485,7 +469,8 @@ Preparation prepareVectors(const UpsamplingProblem& problem) {
   return withCommonFormat(problem, [&](auto element) -> Preparation {
     if (!cuda::takesLanes(problem.input) || !cuda::takesLanes(problem.destination))
       return Refusal{"pixels that are no multiples of 16 bytes"};
-    return std::make_shared<const VectorPlan<decltype(element)>>(problem);
+    return withFallback(std::make_shared<const ColumnPlan<cuda::InVectors<decltype(element)>>>(problem),
+                        kElements, problem);
   });
 }
 
@@ -494,7 +479,7 @@ constexpr Implementation<UpsamplingProblem> implementations[] = {
     {"rows of few channels", prepareFewChannels},
     {"16 bytes per thread", prepareVectors},
     {"Lanczos sliding window", prepareSlidingLanczosCuda},
-    {"thread per element", prepareUpsamplingElementsCuda}};
+    kElements};
 
 }  // namespace
 
@@ -506,12 +491,6 @@ bool upsamplingTablesFitLaunch(const UpsamplingProblem& problem) {
     bytes += (problem.destination.height + problem.destination.width + 2) *
              static_cast<std::int64_t>(sizeof(Readers));
   return bytes <= static_cast<std::int64_t>(cuda::NumbersPart::most * sizeof(float));
-}
-
-Preparation prepareUpsamplingElementsCuda(const UpsamplingProblem& problem) {
-  if (problem.sampling == UpsamplingSampling::LanczosScale) return prepareLanczosElementsCuda(problem);
-  if (const char* const refusal = refusalOfTables(problem)) return Refusal{refusal};
-  return std::make_shared<const ElementPlan>(problem);
 }
 
 std::span<const Implementation<UpsamplingProblem>> upsamplingImplementationsCuda() {

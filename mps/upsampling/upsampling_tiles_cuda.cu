@@ -5,8 +5,11 @@
 #include <iterator>
 #include <memory>
 #include <optional>
+#include <string_view>
+#include <utility>
 #include <vector>
 
+#include "mps/core/fallback_plan.hpp"
 #include "mps/core/store_numbers_cuda.cuh"
 #include "mps/upsampling/upsampling_cuda.hpp"
 #include "mps/upsampling/upsampling_taps.hpp"
@@ -108,10 +111,10 @@ std::int64_t groupsOfBlock(std::int64_t groups, std::int64_t most) {
 }
 
 template <class T, class Tile>
-class TilePlan final : public Plan {
+class TilePlan final : public SelectivePlan {
  public:
-  TilePlan(const UpsamplingProblem& problem, std::shared_ptr<const Plan> unaligned)
-      : input_(problem.input), destination_(problem.destination), unaligned_(std::move(unaligned)) {}
+  explicit TilePlan(const UpsamplingProblem& problem)
+      : input_(problem.input), destination_(problem.destination) {}
 
   /// @return whether the tile has room for the taps of any position, and blocks are small enough
   bool setTaps(std::span<const AxisTaps> rows, std::span<const AxisTaps> columns) {
@@ -120,15 +123,11 @@ class TilePlan final : public Plan {
     return rowLines && groups && setGrid(*rowLines, *groups);
   }
 
-  [[nodiscard]] std::size_t scratchBytes() const override {
-    return std::max(table_.size() * sizeof(float), unaligned_->scratchBytes());
+  [[nodiscard]] std::size_t scratchBytes() const override { return table_.size() * sizeof(float); }
+  [[nodiscard]] std::string_view objectionTo(const Operands& operands) const override {
+    return objectionToUnaligned({operands.gradient, operands.destination});
   }
-  [[nodiscard]] bool canAccumulate() const override { return unaligned_->canAccumulate(); }
-  [[nodiscard]] std::string describe() const override { return kOrUnaligned; }
-
   void run(mtl::Stream& stream, const Operands& operands) const override {
-    if (!takesLanes(input_, operands.gradient) || !takesLanes(destination_, operands.destination))
-      return unaligned_->run(stream, operands);
     auto* const memory = reinterpret_cast<float*>(operands.scratch);
     storeNumbers(stream, table_, memory);
     TileArguments a = arguments_;
@@ -186,7 +185,6 @@ class TilePlan final : public Plan {
 
   TensorShape input_;
   TensorShape destination_;
-  std::shared_ptr<const Plan> unaligned_;
   TileArguments arguments_;
   std::vector<float> table_;  ///< of rows, and behind it that of columns
   unsigned blocks_ = 0;
@@ -197,20 +195,17 @@ class TilePlan final : public Plan {
 /// The plan with the first tile that has room.
 template <class T, class... Tiles>
 Preparation prepareWith(const UpsamplingProblem& problem) {
-  Preparation elements = prepareUpsamplingElementsCuda(problem);
-  const auto* const unaligned = std::get_if<std::shared_ptr<const Plan>>(&elements);
-  if (unaligned == nullptr) return elements;
   const auto rows = axisTaps(upsamplingRowTaps(problem), problem.destination.height);
   const auto columns = axisTaps(upsamplingColumnTaps(problem), problem.destination.width);
-  std::shared_ptr<const Plan> found;
+  std::shared_ptr<const SelectivePlan> found;
   const auto tries = [&]<class Tile>(std::type_identity<Tile> /*unused*/) {
-    auto plan = std::make_shared<TilePlan<T, Tile>>(problem, *unaligned);
+    auto plan = std::make_shared<TilePlan<T, Tile>>(problem);
     if (plan->setTaps(rows, columns)) found = std::move(plan);
     return found != nullptr;
   };
   static_cast<void>((tries(std::type_identity<Tiles>()) || ...));
   if (!found) return Refusal{"more gradients of a pixel than a tile has room for"};
-  return found;
+  return withFallback(std::move(found), upsamplingImplementationsCuda().back(), problem);
 }
 
 }  // namespace

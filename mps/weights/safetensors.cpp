@@ -24,6 +24,7 @@ namespace detail {
 /// A tensor of a safetensors file and where its bytes lie.
 struct SafetensorsHeaderEntry {
   SafetensorsTensor tensor;
+  SafetensorsConversion conversion = SafetensorsConversion::None;
   std::uint64_t begin = 0;
   std::uint64_t end = 0;
 };
@@ -33,6 +34,7 @@ struct SafetensorsHeaderEntry {
 namespace {
 
 using HeaderEntry = detail::SafetensorsHeaderEntry;
+using Conversion = detail::SafetensorsConversion;
 
 static_assert(std::endian::native == std::endian::little, "safetensors files are little endian");
 
@@ -58,6 +60,22 @@ std::optional<DataType> typeFromName(std::string_view name) {
     if (typeName == name) return type;
   }
   return std::nullopt;
+}
+
+/// A type that files have and we do not: its tensors become Float32.
+struct ConvertedType {
+  std::string_view name;
+  Conversion conversion;
+  std::uint64_t bytes;  ///< of an element
+};
+constexpr std::array convertedTypes{ConvertedType{"BF16", Conversion::BFloat16, 2},
+                                    ConvertedType{"F64", Conversion::Float64, 8}};
+
+/// Null for a type that is not converted.
+const ConvertedType* convertedType(Conversion conversion) {
+  for (const ConvertedType& type : convertedTypes)
+    if (type.conversion == conversion) return &type;
+  return nullptr;
 }
 
 /// Empty for a type that the format does not have.
@@ -86,15 +104,39 @@ std::string describe(std::string_view type, std::span<const std::uint64_t> shape
   return result + "]";
 }
 
-/// Bytes of a tensor; nothing when the number does not fit into 64 bits.
-std::optional<std::uint64_t> byteCount(DataType type, std::span<const std::uint64_t> shape) {
+/// Bytes of a tensor; nothing when the number does not fit into 64 bits. @param elementBytes of an element
+std::optional<std::uint64_t> byteCount(std::uint64_t elementBytes, std::span<const std::uint64_t> shape) {
   if (std::find(shape.begin(), shape.end(), 0U) != shape.end()) return 0;
-  std::uint64_t count = sizeInBytes(type);
+  std::uint64_t count = elementBytes;
   for (const std::uint64_t extent : shape) {
     if (count > std::numeric_limits<std::uint64_t>::max() / extent) return std::nullopt;
     count *= extent;
   }
   return count;
+}
+std::optional<std::uint64_t> byteCount(DataType type, std::span<const std::uint64_t> shape) {
+  return byteCount(std::uint64_t{sizeInBytes(type)}, shape);
+}
+/// In the file.
+std::optional<std::uint64_t> byteCount(const SafetensorsTensor& tensor, Conversion conversion) {
+  const ConvertedType* converted = convertedType(conversion);
+  return byteCount(converted != nullptr ? converted->bytes : std::uint64_t{sizeInBytes(tensor.type)},
+                   tensor.shape);
+}
+
+/// As many values as `values` has. @param bytes of the file, aligned for nothing
+void convert(Conversion conversion, const std::byte* bytes, std::span<float> values) {
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (conversion == Conversion::BFloat16) {
+      std::uint16_t upper = 0;
+      std::memcpy(&upper, bytes + i * sizeof upper, sizeof upper);
+      values[i] = std::bit_cast<float>(std::uint32_t{upper} << 16U);
+    } else {
+      double value = 0;
+      std::memcpy(&value, bytes + i * sizeof value, sizeof value);
+      values[i] = static_cast<float>(value);
+    }
+  }
 }
 
 /// Takes the header apart while it is parsed, so that only what the format allows ever takes memory. A member
@@ -152,6 +194,7 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
       return true;
     }
     if (place_ != Place::Type) return unexpected("a string");
+    if (takesConvertedType(text)) return true;
     const std::optional<DataType> type = typeFromName(text);
     if (!type)
       return stop("tensor " + quote(entry().tensor.name) + " has the unsupported type " + quote(text));
@@ -221,6 +264,15 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
   };
 
   HeaderEntry& entry() { return entries_.back(); }
+
+  bool takesConvertedType(std::string_view name) {
+    const auto found = std::ranges::find(convertedTypes, name, &ConvertedType::name);
+    if (found == convertedTypes.end()) return false;
+    entry().tensor.type = DataType::Float32;
+    entry().conversion = found->conversion;
+    place_ = Place::Tensor;
+    return true;
+  }
 
   bool startEntry(const std::string& name) {
     if (!names_.insert(name).second) return stop("the header has " + quote(name) + " twice");
@@ -298,16 +350,19 @@ std::uint64_t headerLength(std::span<const std::byte, lengthBytes> bytes, std::u
 /// Without gaps and overlaps, in the order given, up to the last byte of the file.
 void checkLayout(const std::vector<HeaderEntry>& entries, std::uint64_t dataLength, const std::string& name) {
   std::uint64_t position = 0;
-  for (const auto& [tensor, begin, end] : entries) {
+  for (const auto& [tensor, conversion, begin, end] : entries) {
     if (begin > end || end > dataLength) {
       throw invalid(name, "tensor " + quote(tensor.name) + " lies outside the file");
     }
     if (begin != position) {
       throw invalid(name, "there is a gap or an overlap before tensor " + quote(tensor.name));
     }
-    if (byteCount(tensor.type, tensor.shape) != end - begin) {
-      throw invalid(name, "tensor " + quote(tensor.name) + " has " + std::to_string(end - begin) +
-                              " bytes, which does not fit " + describe(nameOf(tensor.type), tensor.shape));
+    if (byteCount(tensor, conversion) != end - begin) {
+      const ConvertedType* converted = convertedType(conversion);
+      throw invalid(name,
+                    "tensor " + quote(tensor.name) + " has " + std::to_string(end - begin) +
+                        " bytes, which does not fit " +
+                        describe(converted != nullptr ? converted->name : nameOf(tensor.type), tensor.shape));
     }
     position = end;
   }
@@ -433,6 +488,7 @@ SafetensorsHeader::SafetensorsHeader(std::string name, detail::SafetensorsConten
   for (HeaderEntry& entry : contents.entries) {
     index_.emplace(entry.tensor.name, tensors_.size());
     tensors_.push_back(std::move(entry.tensor));
+    conversions_.push_back(entry.conversion);
   }
   if (const auto checksum = metadata_.extract(std::string(checksumKey)); !checksum.empty())
     checksum_ = checksum.mapped();
@@ -482,10 +538,16 @@ Error SafetensorsHeader::error(const std::string& trouble) const {
 SafetensorsFile::SafetensorsFile(SafetensorsHeader header, std::unique_ptr<std::byte[]> data)
     : SafetensorsHeader(std::move(header)), data_(std::move(data)) {
   std::size_t position = 0;  // the layout has no gaps
-  for (SafetensorsTensor& tensor : tensors_) {
+  for (std::size_t i = 0; i < tensors_.size(); ++i) {
+    SafetensorsTensor& tensor = tensors_[i];
+    const std::byte* const begin = data_.get() + position;
+    position += static_cast<std::size_t>(byteCount(tensor, conversions_[i]).value_or(0));
     const auto bytes = static_cast<std::size_t>(byteCount(tensor.type, tensor.shape).value_or(0));
-    tensor.bytes = {data_.get() + position, bytes};
-    position += bytes;
+    tensor.bytes = {begin, bytes};
+    if (conversions_[i] == Conversion::None) continue;
+    std::vector<float>& values = converted_.emplace_back(bytes / sizeof(float));
+    convert(conversions_[i], begin, values);
+    tensor.bytes = std::as_bytes(std::span(values));
   }
   if (!checksum_.empty() && checksum_ != ContentChecksum().of(tensors_, metadata_)) {
     throw error("it is damaged, its checksum does not fit its content");

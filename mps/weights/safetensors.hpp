@@ -17,7 +17,8 @@ namespace mps {
 
 /// Weights and checkpoints in the safetensors format: eight bytes with the length of a JSON header (little
 /// endian), the header with name, type, shape and byte range of every tensor and a map of strings, then the
-/// tensors' bytes, dense. Other programs and Python read and write the same files.
+/// tensors' bytes, dense. Other programs and Python read and write the same files. Tensors of the types BF16 and F64, which
+/// we do not write, are Float32 when they are read; what is too large for that is infinite then.
 ///
 /// Files are untrusted: every length is compared with the size of the file before memory is taken, and every
 /// function below throws mps::Error with one sentence that names the file and the trouble.
@@ -38,7 +39,10 @@ class InputFile;
 
 namespace detail {
 struct SafetensorsContents;
-}
+
+/// What a tensor's bytes become when they are read. The library's own.
+enum class SafetensorsConversion : std::uint8_t { None, BFloat16, Float64 };
+}  // namespace detail
 
 /// What a file says about its tensors: header and sizes were checked, the tensors' bytes were not read (their spans are
 /// empty). A file may be larger than it looks on a disk; this tells at once whether it is what the reader wants:
@@ -79,6 +83,7 @@ class SafetensorsHeader {
   SafetensorsMetadata metadata_;
   std::string checksum_;  ///< empty: the file has none
   std::vector<SafetensorsTensor> tensors_;
+  std::vector<detail::SafetensorsConversion> conversions_;  ///< of each tensor
   std::map<std::string, std::size_t, std::less<>> index_;
   std::uint64_t dataLength_ = 0;
   std::shared_ptr<InputFile> file_;  ///< null of one that was read from memory
@@ -102,6 +107,7 @@ class SafetensorsFile : public SafetensorsHeader {
   SafetensorsFile(SafetensorsHeader header, std::unique_ptr<std::byte[]> data);
 
   std::unique_ptr<std::byte[]> data_;
+  std::vector<std::vector<float>> converted_;  ///< tensors of another type in the file
 };
 
 /// Writes a file as AtomicFile does: whole or not at all. The same input gives the same bytes: wide element

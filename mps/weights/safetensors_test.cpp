@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <array>
 #include <cstring>
+#include <limits>
 
 #include "mps/weights/test_folder.hpp"
 
@@ -69,6 +70,26 @@ TEST(SafetensorsTest, ReadsAFileOfPython) {
   EXPECT_EQ(file.tensor("name", DataType::UInt8, Shape{2}).bytes[1], std::byte{'b'});
   EXPECT_TRUE(file.contains("half"));
   EXPECT_FALSE(file.contains("other"));
+}
+
+TEST(SafetensorsTest, BFloat16AndFloat64BecomeFloat32) {
+  const std::string_view header =
+      R"({"bf":{"dtype":"BF16","shape":[3],"data_offsets":[0,6]},"step":{"dtype":"U8","shape":[],"data_offsets":[6,7]},)"
+      R"("wide":{"dtype":"F64","shape":[1,2],"data_offsets":[7,23]}})";
+  std::string text = fileWith(header, 0).append("\x80\x3f\x49\xc0\x80\x7f\x07", 7);
+  for (const double value : {0.1, 1e300}) text.append(reinterpret_cast<const char*>(&value), sizeof value);
+  SafetensorsFile read = SafetensorsFile::parse(bytesOf(text), "x.safetensors");
+  const SafetensorsFile file(std::move(read));
+  constexpr float infinity = std::numeric_limits<float>::infinity();
+  EXPECT_EQ(file.floats("bf", Shape{3}), (std::vector<float>{1, -3.140625F, infinity}));
+  EXPECT_EQ(file.floats("wide", Shape{1, 2}), (std::vector<float>{0.1F, infinity}));
+  EXPECT_EQ(file.tensor("bf").type, DataType::Float32);
+  EXPECT_EQ(file.tensor("bf").bytes.size(), 3 * sizeof(float));
+  EXPECT_EQ(file.tensor("step").bytes[0], std::byte{7}) << "what lies behind a converted one";
+  EXPECT_EQ(troubleIn(R"({"w":{"dtype":"BF16","shape":[3],"data_offsets":[0,12]}})", 12),
+            "tensor \"w\" has 12 bytes, which does not fit BF16[3]");
+  EXPECT_EQ(troubleIn(R"({"w":{"dtype":"F64","shape":[2],"data_offsets":[0,8]}})", 8),
+            "tensor \"w\" has 8 bytes, which does not fit F64[2]");
 }
 
 TEST(SafetensorsTest, WritesWhatItReads) {
@@ -212,7 +233,7 @@ TEST(SafetensorsTest, WrongHeaders) {
       {R"({"w":{"dtype":"U8","shape":[]}})", "tensor \"w\" lacks its type, shape or offsets"},
       {R"({"w":{"type":"U8"}})", "tensor \"w\" has the unknown field \"type\""},
       {R"({"w":{"dtype":"U8","dtype":"U8"}})", "tensor \"w\" has a field twice"},
-      {R"({"w":{"dtype":"BF16"}})", "tensor \"w\" has the unsupported type \"BF16\""},
+      {R"({"w":{"dtype":"F8_E4M3"}})", "tensor \"w\" has the unsupported type \"F8_E4M3\""},
       {R"({"w":{"dtype":8}})", "the header has a number where it may not be after the name \"w\""},
       {R"({"w":{"shape":["1"]}})", "the header has a string where it may not be after the name \"w\""},
       {R"({"w":{"shape":[[1]]}})", "the header has an array where it may not be after the name \"w\""},

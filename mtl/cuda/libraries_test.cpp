@@ -9,6 +9,7 @@
 
 #include "mtl/cuda/cublaslt.hpp"
 #include "mtl/cuda/cudnn.hpp"
+#include "mtl/cuda/nccl.hpp"
 
 namespace mtl::cuda::libraries_test {
 namespace {
@@ -160,6 +161,24 @@ TEST(CudaLibraries, AnotherLibraryHasOtherFunctions) {
   search.file = "libm.so.6";
   search.variable = "UNMETAL_SOMETHING";
   EXPECT_THROW(const CublasLt lt(search), Error);
+  search = Nccl::search();
+  search.file = "libm.so.6";
+  search.variable = "UNMETAL_SOMETHING";
+  EXPECT_THROW(const Nccl nccl(search), Error);
+}
+
+TEST(CudaLibraries, TwoCopiesInOneProcessAreASentence) {
+  const std::vector<std::string> loaded = loadedFiles("libm.so");
+  ASSERT_EQ(loaded.size(), 1U);
+  EXPECT_NO_THROW(checkSingle(Nccl::search(), loaded));
+  try {
+    checkSingle(Nccl::search(), {"/a/libnccl.so.2", "/b/libnccl.so.2"});
+    ADD_FAILURE() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(std::string(error.what()),
+              "there are two copies of NCCL 2 in this process, /a/libnccl.so.2 and /b/libnccl.so.2: set "
+              "UNMETAL_NCCL to the one that is loaded first, or leave it unset");
+  }
 }
 
 }  // namespace

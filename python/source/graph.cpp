@@ -134,6 +134,10 @@ void bindProperties(nb::class_<NNGraph, mps::Kernel>& graph) {
            "Costs one pass "
            "over every image. False.");
   property(
+      graph, "gradient_norm_limit", &NNGraph::gradientNormLimit, &NNGraph::setGradientNormLimit,
+      "Where the norm of all gradients of an encode is larger, they are multiplied by limit / norm before "
+      "layers are updated. 0: no limit.");
+  property(
       graph, "random_counters", &NNGraph::randomCounters,
       [](NNGraph& self, const Counters& counters) { self.setRandomCounters(counters); },
       "Encode counts of the dropout kernels, in encode order: with the weights, all that a training run "

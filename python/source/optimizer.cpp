@@ -86,7 +86,9 @@ void bindDescriptor(nb::module_& module) {
                                   "The term that is added to the gradient of a value v.")
       .value("None_", NNRegularizationType::None)
       .value("L1", NNRegularizationType::L1, "regularization_scale * sign(v), 0 at v = 0")
-      .value("L2", NNRegularizationType::L2, "regularization_scale * v, no factor 2");
+      .value("L2", NNRegularizationType::L2, "regularization_scale * v, no factor 2")
+      .value("Decoupled", NNRegularizationType::Decoupled,
+             "learning_rate * regularization_scale * v is taken off v, as AdamW does");
   using Descriptor = NNOptimizerDescriptor;
   nb::class_<Descriptor> descriptor(
       module, "NNOptimizerDescriptor",

@@ -1,14 +1,20 @@
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/variant.h>
 
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "mps/core/error.hpp"
+#include "mps/trainable/trainable_batch_normalization.hpp"
+#include "mps/trainable/trainable_convolution.hpp"
+#include "mps/trainable/trainable_image_normalization.hpp"
 #include "python/source/bind.hpp"
 #include "python/source/train.hpp"
 #include "unmetal_train.hpp"
@@ -20,14 +26,21 @@ namespace train = unmetal::train;
 using train::Features;
 using train::MemoryDataset;
 using train::Network;
-using train::Trainer;
 using Device = std::shared_ptr<mtl::Device>;
 /// {height, width, channels}.
+/// A layer with its own class, which Python knows; the base class it does not.
+using AnyLayer = std::variant<
+    std::shared_ptr<mps::TrainableConvolution>, std::shared_ptr<mps::TrainableBatchNormalization>,
+    std::shared_ptr<mps::TrainableInstanceNormalization>, std::shared_ptr<mps::TrainableGroupNormalization>>;
+
 using Extents = std::tuple<std::size_t, std::size_t, std::size_t>;
-using GivenArray = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;
-using Floats = nb::ndarray<nb::numpy, float>;
-template <class Report>
-using Callback = std::optional<std::function<bool(const Report&)>>;
+
+AnyLayer withItsClass(const std::shared_ptr<mps::TrainableLayer>& layer) {
+  if (auto convolution = std::dynamic_pointer_cast<mps::TrainableConvolution>(layer)) return convolution;
+  if (auto batch = std::dynamic_pointer_cast<mps::TrainableBatchNormalization>(layer)) return batch;
+  if (auto instance = std::dynamic_pointer_cast<mps::TrainableInstanceNormalization>(layer)) return instance;
+  return std::dynamic_pointer_cast<mps::TrainableGroupNormalization>(layer);
+}
 
 Extents extentsOf(const train::Shape& shape) {
   return {shape.height, shape.width, shape.channels};
@@ -117,88 +130,13 @@ std::vector<float> probabilitiesOf(const Network& network, const GivenArray& pic
   return network.predict(pixels);
 }
 
+}  // namespace
+
 Floats predict(const Network& network, const GivenArray& pictures) {
   return rowsOf(probabilitiesOf(network, pictures), network.outputShape().count());
 }
 
-/// Ctrl-C ends a training after a step.
-train::TrainerOptions withSignals(train::TrainerOptions options) {
-  const auto then = options.onStep;
-  options.onStep = [then](const train::StepReport& report) {
-    {
-      const nb::gil_scoped_acquire lock;
-      if (PyErr_CheckSignals() != 0) throw nb::python_error();
-    }
-    return !then || then(report);
-  };
-  return options;
-}
-
-template <class Choice>
-void makeTrainer(Trainer* self, const Network& network, const Choice& optimizer, std::uint64_t epochs,
-                 std::size_t batchSize, std::optional<double> learningRate, const std::string& schedule,
-                 double weightDecay, std::uint64_t seed, std::optional<mps::ImageFeatureChannelFormat> format,
-                 bool keepBest, const Callback<train::StepReport>& onStep,
-                 const Callback<train::EpochReport>& onEpoch, const std::string& augmentation) {
-  train::TrainerOptions options;
-  options.epochs = epochs;
-  options.batchSize = batchSize;
-  options.optimizer = optimizer;
-  options.learningRate = learningRate;
-  options.schedule = schedule;
-  options.weightDecay = weightDecay;
-  options.seed = seed;
-  options.format = format;
-  options.keepBest = keepBest;
-  options.augmentation = train::parseAugmentation(augmentation);
-  if (onStep) options.onStep = *onStep;
-  if (onEpoch) options.onEpoch = *onEpoch;
-  new (self) Trainer(network, withSignals(std::move(options)));
-}
-
-void bindReports(nb::module_& module) {
-  nb::class_<train::Evaluation> evaluation(module, "Evaluation",
-                                           "How well a network tells the classes of pictures apart.");
-  readOnly(
-      evaluation, "correct", [](const train::Evaluation& self) { return self.correct; },
-      "Pictures whose class has the largest probability.");
-  readOnly(
-      evaluation, "count", [](const train::Evaluation& self) { return self.count; }, "Of all pictures.");
-  readOnly(
-      evaluation, "loss", [](const train::Evaluation& self) { return self.loss; }, "Mean cross-entropy.");
-  readOnly(
-      evaluation, "accuracy", [](const train::Evaluation& self) { return self.accuracy(); },
-      "correct / count.");
-
-  nb::class_<train::StepReport> step(module, "StepReport", "After a step.");
-  readOnly(
-      step, "epoch", [](const train::StepReport& self) { return self.epoch; }, "From 1.");
-  readOnly(
-      step, "step", [](const train::StepReport& self) { return self.step; }, "Of the epoch, from 1.");
-  readOnly(
-      step, "steps_per_epoch", [](const train::StepReport& self) { return self.stepsPerEpoch; },
-      "Whole batches of the data.");
-  readOnly(
-      step, "loss", [](const train::StepReport& self) { return self.loss; }, "Mean over the batch.");
-  readOnly(
-      step, "learning_rate", [](const train::StepReport& self) { return self.learningRate; },
-      "Of this step.");
-
-  nb::class_<train::EpochReport> epoch(module, "EpochReport", "After an epoch.");
-  readOnly(
-      epoch, "epoch", [](const train::EpochReport& self) { return self.epoch; }, "From 1.");
-  readOnly(
-      epoch, "loss", [](const train::EpochReport& self) { return self.loss; },
-      "Mean over the epoch's steps.");
-  readOnly(
-      epoch, "validation", [](const train::EpochReport& self) { return self.validation; },
-      "Of the validation data; None without any.");
-  readOnly(
-      epoch, "is_best", [](const train::EpochReport& self) { return self.isBest; },
-      "Whether no earlier epoch of this fit has a higher accuracy of validation.");
-  readOnly(
-      epoch, "seconds", [](const train::EpochReport& self) { return self.seconds; }, "With the validation.");
-}
+namespace {
 
 void bindAnyDataset(nb::module_& module) {
   nb::enum_<train::Split>(module, "Split", "Parts of a data set.")
@@ -461,6 +399,14 @@ void bindNetwork(nb::module_& module) {
       network, "parameter_count", [](const Network& self) { return self.parameterCount(); },
       "Weights, biases, and what normalisations scale and add.");
   readOnly(
+      network, "trainable_layers",
+      [](const Network& self) {
+        std::vector<AnyLayer> layers;
+        for (const auto& layer : self.trainableLayers()) layers.push_back(withItsClass(layer));
+        return layers;
+      },
+      "The layers with weights, in their order: those of the network, not copies.");
+  readOnly(
       network, "labels",
       [](const Network& self) {
         std::vector<std::string> labels;
@@ -491,57 +437,47 @@ void bindNetwork(nb::module_& module) {
            "without channels, of uint8 or float32.")
       .def("save", &Network::save, "path"_a, Released(),
            "Writes the layers and their weights as safetensors.")
-      .def("load_weights", &Network::loadWeights, "path"_a, Released(),
-           "Takes the weights of a file with the same labels and shapes.")
+      .def(
+          "load_weights",
+          [](Network& self, const std::filesystem::path& path, bool keepHead) {
+            return self.loadWeights(path, keepHead ? train::Head::Own : train::Head::OfFile);
+          },
+          "path"_a, nb::kw_only(), "keep_head"_a = false, Released(),
+          "Takes the weights of a file with the same labels and shapes. keep_head: the last layer with "
+          "weights keeps its "
+          "values where it does not fit; its label is returned then, else None.")
+      .def("freeze", &Network::freeze, "prefix"_a,
+           "Keeps the layers whose labels begin so as they are in trainings that are made later. How many "
+           "they are.")
+      .def("unfreeze", &Network::unfreeze, "prefix"_a, "The other way round.")
+      .def("is_frozen", &Network::isFrozen, "label"_a, "Whether trainings leave the layer alone.")
+      .def("copy", &Network::copy, Released(), "Another network with the same layers and values.")
       .def_static(
           "load",
-          [](const std::filesystem::path& path, const Device& device) {
+          [](const std::filesystem::path& path, const Device& device, std::uint64_t seed,
+             std::size_t classes) {
             const LockReleased released;
-            return Network::load(path, {.device = device});
+            return Network::load(path, {.seed = seed, .device = device}, {.classes = classes});
           },
-          "path"_a, nb::kw_only(), "device"_a.none() = nb::none(),
-          "A network of a file that save() has written; the file says of what layers.");
-}
-
-template <class Choice, class Default>
-void bindTrainerConstructor(nb::class_<Trainer>& trainer, const Default& optimizer) {
-  trainer.def("__init__", &makeTrainer<Choice>, "network"_a, nb::kw_only(), optimizer, "epochs"_a = 5,
-              "batch_size"_a = 64, "learning_rate"_a.none() = nb::none(), "schedule"_a = "constant",
-              "weight_decay"_a = 0.0, "seed"_a = 0, "format"_a.none() = nb::none(), "keep_best"_a = false,
-              "on_step"_a.none() = nb::none(), "on_epoch"_a.none() = nb::none(), "augmentation"_a = "none",
-              "optimizer: sgd, momentum, nesterov, rmsprop, adam, amsgrad, or an NNOptimizer. schedule: "
-              "constant, step or "
-              "cosine. on_step and on_epoch return whether to go on. augmentation: what each epoch does to "
-              "training pictures, e.g. crop+flip+rotate:10.");
-}
-
-void bindTrainer(nb::module_& module) {
-  nb::class_<Trainer> trainer(module, "Trainer",
-                              "Trains a network to tell classes apart, by softmax cross-entropy.");
-  bindTrainerConstructor<std::string>(trainer, "optimizer"_a = "adam");
-  bindTrainerConstructor<std::shared_ptr<mps::NNOptimizer>>(trainer, "optimizer"_a);
-  trainer
-      .def(
-          "fit",
-          [](Trainer& self, const train::Dataset& training, const train::Dataset* validation) {
+          "path"_a, nb::kw_only(), "device"_a.none() = nb::none(), "seed"_a = 0, "classes"_a = 0,
+          "A network of a file that save() has written; the file says of what layers. classes: of another "
+          "head, "
+          "which begins anew; 0: that of the file.")
+      .def_static(
+          "from_file",
+          [](const std::filesystem::path& path, const Device& device, std::uint64_t seed,
+             const std::optional<Extents>& pictures, std::size_t classes) {
             const LockReleased released;
-            return validation != nullptr ? self.fit(training, *validation) : self.fit(training);
+            train::LoadOptions loading;
+            loading.classes = classes;
+            if (pictures) loading.pictures = shapeOf(*pictures);
+            return Network::fromFile(path, {.seed = seed, .device = device}, loading);
           },
-          "training"_a, "validation"_a.none() = nb::none(),
-          "Trains for all epochs; another call goes on where this one has ended. A report for each epoch.")
-      .def(
-          "evaluate",
-          [](const Trainer& self, const train::Dataset& data) {
-            const LockReleased released;
-            return self.evaluate(data);
-          },
-          "data"_a, "Counts what is right.")
-      .def(
-          "predict",
-          [](const Trainer& self, const GivenArray& pictures) { return predict(self.network(), pictures); },
-          "pictures"_a, "Network.predict of the network.");
-  readOnly(
-      trainer, "network", [](const Trainer& self) { return self.network(); }, "What it trains.");
+          "path"_a, nb::kw_only(), "device"_a.none() = nb::none(), "seed"_a = 0,
+          "pictures"_a.none() = nb::none(), "classes"_a = 0,
+          "A network that a JSON file describes. pictures, (height, width, channels), and classes are of the "
+          "data, where "
+          "the file does not say them.");
 }
 
 }  // namespace
@@ -553,7 +489,7 @@ void bindTrain(nb::module_& module) {
   nb::enum_<train::UpsamplingMode>(module, "UpsamplingMode", "How pixels become more.")
       .value("Nearest", train::UpsamplingMode::Nearest, "Each is repeated.")
       .value("Bilinear", train::UpsamplingMode::Bilinear, "Between the centres of pixels.");
-  bindReports(module);
+  bindEvaluation(module);
   bindDataset(module);
   bindNormalization(module);
   nb::class_<Features> features(

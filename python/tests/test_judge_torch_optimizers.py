@@ -97,6 +97,18 @@ class Adam(Rule):
         theirs.param_groups[0]["eps"] = self.epsilon / (1 - self.betas[1] ** number) ** 0.5
 
 
+class AdamW(Adam):
+    def __init__(self, fields):
+        super().__init__(fields)
+        self.decay = fields.one_of("weight_decay", 0.125, 0.0625, 0.01)
+
+    def descriptor(self):
+        return unmetal.NNOptimizerDescriptor(self.rate, self.rescale, unmetal.NNRegularizationType.Decoupled, self.decay)
+
+    def theirs(self, values):
+        return torch.optim.AdamW(values, self.rate, self.betas, self.epsilon, weight_decay=self.decay)
+
+
 class AMSGrad(Adam):
     vectors, amsgrad = 3, True
 
@@ -105,7 +117,7 @@ class AMSGrad(Adam):
         ours.encode(command_buffer, gradient, values, *averages, values, maximum_velocity_vector=maximum)
 
 
-@pytest.mark.parametrize("made", [Descent, Momentum, Nesterov, RMSProp, Adam, AMSGrad], ids=lambda made: made.__name__)
+@pytest.mark.parametrize("made", [Descent, Momentum, Nesterov, RMSProp, Adam, AdamW, AMSGrad], ids=lambda made: made.__name__)
 def test_optimizers(device, queue, random, made):
     def trial(fields, random):
         length, steps, rule = fields.whole("length", 1, 40), fields.whole("steps", 1, 6), made(fields)

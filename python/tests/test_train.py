@@ -191,3 +191,102 @@ def test_normalization_is_stored(tmp_path):
 def test_augmentation_that_cannot_be(augmentation, sentence):
     with pytest.raises(unmetal.Error, match=sentence):
         train.Trainer(small_network(), augmentation=augmentation)
+
+
+def test_adamw_decays_weights():
+    data = train.Dataset(*bars(32))
+
+    def predictions(**options):
+        network = small_network()
+        train.Trainer(network, epochs=1, batch_size=16, **options).fit(data)
+        return network.predict(bars(4)[0] * 0 + 1)
+
+    adam, adamw = predictions(optimizer="adam"), predictions(optimizer="adamw")
+    assert np.array_equal(predictions(optimizer="adamw", weight_decay=0.01), adamw)
+    assert np.array_equal(predictions(optimizer="adamw", weight_decay=0), adam) and not np.array_equal(adam, adamw)
+    with pytest.raises(unmetal.ArgumentError, match="weight_decay is -1|weightDecay is -1"):
+        train.Trainer(small_network(), weight_decay=-1)
+
+
+def test_gradients_are_clipped():
+    data = train.Dataset(*bars(32))
+
+    def predictions(**options):
+        network = small_network()
+        train.Trainer(network, epochs=1, batch_size=16, optimizer="sgd", **options).fit(data)
+        return network.predict(bars(4)[0] * 0 + 1)
+
+    assert np.array_equal(predictions(), predictions(clip_norm=1e6))
+    assert not np.array_equal(predictions(), predictions(clip_norm=1e-3))
+    with pytest.raises(unmetal.ArgumentError, match="clipNorm is -1|clip_norm is -1"):
+        train.Trainer(small_network(), clip_norm=-1)
+
+
+def test_frozen_layers_stay():
+    data = train.Dataset(*bars(32))
+    network = small_network()
+    assert network.freeze("conv") == 1 and network.is_frozen("conv1") and not network.is_frozen("dense1")
+    before = network.copy()
+    train.Trainer(network, epochs=1, batch_size=16).fit(data)
+    frozen = small_network(2)
+    frozen.freeze("")
+    train.Trainer(frozen, epochs=1, batch_size=16).fit(data)
+    picture = bars(1)[0]
+    assert np.array_equal(frozen.predict(picture), small_network(2).predict(picture))
+    assert not np.array_equal(before.predict(picture), network.predict(picture))
+    assert network.unfreeze("conv1") == 1
+    with pytest.raises(unmetal.Error, match='begins with "wings"'):
+        network.freeze("wings")
+
+
+def test_networks_from_files_and_other_heads(tmp_path):
+    (tmp_path / "net.json").write_text("""{"layers": [{"kind": "convolution", "channels": 6, "kernelSize": 5}, {"kind": "relu"},
+        {"kind": "maxPool", "kernelSize": 2}, {"kind": "dense", "channels": "classes"}]}""")
+    network = train.Network.from_file(tmp_path / "net.json", seed=1, pictures=(8, 8, 1), classes=2)
+    assert np.array_equal(network.predict(bars(1)[0] * 0 + 1), small_network().predict(bars(1)[0] * 0 + 1))
+    network.save(tmp_path / "net.safetensors")
+    assert train.Network.load(tmp_path / "net.safetensors", classes=5).output_shape == (1, 1, 5)
+    other = train.Network.from_file(tmp_path / "net.json", pictures=(8, 8, 1), classes=3)
+    with pytest.raises(unmetal.Error, match="dense1.weight"):
+        other.load_weights(tmp_path / "net.safetensors")
+    assert other.load_weights(tmp_path / "net.safetensors", keep_head=True) == "dense1"
+    (tmp_path / "net.json").write_text('{"layers": [{"kind": "relu", "slope": 1}]}')
+    with pytest.raises(unmetal.Error, match='layer 1: "slope" is no field of it'):
+        train.Network.from_file(tmp_path / "net.json", pictures=(8, 8, 1))
+
+
+def test_early_stopping_class_weights_and_averages():
+    pictures, labels = bars(64)
+    data = train.Dataset(pictures, labels)
+    assert train.balanced_class_weights(data) == [1, 1]
+    trainer = train.Trainer(small_network(), epochs=60, batch_size=16, optimizer="sgd", learning_rate=0.3, patience=2,
+                            best_by=train.BestBy.Loss, keep_best=True, class_weights=[1, 2], warmup=0.5)
+    reports = trainer.fit(data, data)
+    losses = [report.validation.loss for report in reports]
+    assert len(reports) < 60 and losses.index(min(losses)) == len(losses) - 3
+    assert np.isclose(trainer.evaluate(data).loss, min(losses))
+    averaged = train.Trainer(small_network(), epochs=2, batch_size=16, average_decay=0.9).fit(data, data)
+    plain = train.Trainer(small_network(), epochs=2, batch_size=16).fit(data, data)
+    assert averaged[-1].loss == plain[-1].loss and averaged[-1].validation.loss != plain[-1].validation.loss
+    with pytest.raises(unmetal.ArgumentError, match="number of classWeights is 1|number of class_weights is 1"):
+        train.Trainer(small_network(), class_weights=[1])
+
+
+def test_learning_rate_finder():
+    network = small_network()
+    before = network.predict(bars(1)[0] * 0 + 1)
+    points, suggestion = train.find_learning_rate(network, train.Dataset(*bars(64)), batch_size=16, lowest=1e-5, highest=10)
+    rates = [rate for rate, loss, smoothed in points]
+    assert rates == sorted(rates) and np.isclose(rates[0], 1e-5) and 1e-5 < suggestion < 1
+    assert np.array_equal(network.predict(bars(1)[0] * 0 + 1), before)
+
+
+def test_scores_of_each_class():
+    pictures, labels = bars(20)
+    evaluation = small_network().evaluate(train.Dataset(pictures, labels))
+    assert sum(evaluation.confusion.values()) == evaluation.count == 20
+    predicted = small_network().predict(pictures).argmax(axis=1)
+    assert evaluation.confusion.get((0, 1), 0) == np.count_nonzero((labels == 0) & (predicted == 1))
+    scores = evaluation.class_scores[1]
+    assert scores.count == 10 and np.isclose(scores.recall, np.mean(predicted[labels == 1] == 1))
+    assert np.isclose(evaluation.macro_f1, np.mean([score.f1 for score in evaluation.class_scores]))

@@ -151,10 +151,10 @@ class Checkpoints(ProgramTest):
         self.expect_error(["eval", "--checkpoint", other], other)
 
     def test_initial_weights_that_do_not_fit_are_named(self):
-        self.train("run", "--steps", 2)
+        self.train("run", "--steps", 2, net="mnist-cnn")
         checkpoint = self.folder / "run" / "checkpoint.safetensors"
         other = self.folder / "weights.safetensors"
-        for path, words in ((self.folder / "nowhere", ["nowhere"]), (checkpoint, [checkpoint, "checkpoint of this program"]),
+        for path, words in ((self.folder / "nowhere", ["nowhere"]), (checkpoint, [checkpoint, "conv1.weight"]),
                             (other, [other, "conv1.weight"])):
             content = b'{"weight":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}     '
             other.write_bytes(len(content).to_bytes(8, "little") + content + bytes(4))

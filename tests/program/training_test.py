@@ -64,10 +64,11 @@ class Training(ProgramTest):
     def test_knows_each_optimizer_and_schedule(self):
         # The tensors that each optimiser keeps for a layer's weights.
         slots = {"sgd": [], "momentum": ["momentum"], "nesterov": ["momentum"], "rmsprop": ["sumOfSquares"],
-                 "adam": ["momentum", "velocity"], "amsgrad": ["maximumVelocity", "momentum", "velocity"]}
+                 "adam": ["momentum", "velocity"], "amsgrad": ["maximumVelocity", "momentum", "velocity"],
+                 "adamw": ["momentum", "velocity"]}
         last_losses = set()
         for number, (optimizer, expected) in enumerate(slots.items()):
-            schedule = ("constant", "step", "cosine")[number % 3]
+            schedule = ("constant", "step", "cosine", "one-cycle")[number % 4]
             self.train(optimizer, "--optimizer", optimizer, "--lr-schedule", schedule, "--lr", "0.001",
                        "--weight-decay", "0.0001", epochs=1)
             names = header(self.folder / optimizer / "checkpoint.safetensors")
@@ -77,7 +78,7 @@ class Training(ProgramTest):
 
     def test_the_schedule_and_the_decay_change_the_training(self):
         losses = [self.last_loss(*options) for options in
-                  ([], ["--lr-schedule", "step"], ["--lr-schedule", "cosine"], ["--lr-schedule", "one-cycle"], ["--warmup", "0.5"], ["--weight-decay", "0.1"], ["--lr", "0.01"])]
+                  ([], ["--lr-schedule", "step"], ["--lr-schedule", "cosine"], ["--lr-schedule", "one-cycle"], ["--warmup", "0.5"], ["--weight-decay", "0.1"], ["--clip-norm", "0.1"], ["--lr", "0.01"])]
         self.assertEqual(len(set(losses)), len(losses))
 
     def last_loss(self, *options):
@@ -243,7 +244,7 @@ class Training(ProgramTest):
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         for line in (r"data: .*, 160 pictures for training and 40 for validation, 64x64x3, 2 classes: left, right",
                      r"network: small-cnn, \d+ parameters; it was chosen for pictures of 64x64x3, --net takes another",
-                     r"training: 60 epochs of 5 steps with 32 pictures, adam, learning rate 0\.001 \(cosine\)",
+                     r"training: 120 epochs of 10 steps with 16 pictures, adam, learning rate 0\.01 \(one-cycle\)",
                      r"device: .+", r"augmentation: none"):
             self.assertRegex(done.stdout, f"(?m)^{line}$")
         self.assertGreater(float(re.search(r"final validation accuracy (\d+\.\d\d) %", done.stdout)[1]), 95)

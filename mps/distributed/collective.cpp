@@ -1,0 +1,43 @@
+#include "mps/distributed/collective.hpp"
+
+#include <array>
+#include <utility>
+
+namespace mps::detail {
+
+std::size_t sizeOf(CollectiveType type) {
+  constexpr std::array<std::size_t, 4> sizes{2, 4, 8, 1};
+  return sizes.at(static_cast<std::size_t>(type));
+}
+
+std::size_t Collective::elements() const {
+  std::size_t count = 0;
+  for (const CollectiveArray& array : arrays) count += array.count;
+  return count;
+}
+
+std::string Collective::describe() const {
+  constexpr std::array<const char*, 3> kinds{"all-reduce", "all-gather", "broadcast"};
+  constexpr std::array<const char*, 4> types{"float16", "float32", "float64", "bytes"};
+  std::string text = std::string(kinds.at(static_cast<std::size_t>(kind))) + " of " +
+                     std::to_string(elements()) + " " + types.at(static_cast<std::size_t>(type));
+  if (arrays.size() > 1) text += " in " + std::to_string(arrays.size()) + " arrays";
+  if (kind == CollectiveKind::Broadcast) text += " from rank " + std::to_string(root);
+  return text;
+}
+
+void CollectiveEngine::gatherFromHost(mtl::Stream& stream, std::vector<std::byte>& own,
+                                      std::vector<std::byte>& all) {
+  Collective collective;
+  collective.kind = CollectiveKind::AllGather;
+  collective.arrays = {{all.data(), all.size()}};
+  collective.source = own.data();
+  start(stream, std::move(collective), false)->finish(stream);
+}
+
+std::chrono::milliseconds CollectiveEngine::nextTimeout() {
+  constexpr int firstTakes = 5;  // connections are made then
+  return std::exchange(isFirst_, false) ? firstTakes * timeout_ : timeout_;
+}
+
+}  // namespace mps::detail

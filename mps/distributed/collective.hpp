@@ -1,0 +1,95 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace mtl {
+class Stream;
+}
+
+/// What a communicator asks of the library that moves data between ranks. The library's own.
+namespace mps::detail {
+
+enum class CollectiveKind : std::uint8_t { AllReduce, AllGather, Broadcast };
+enum class CollectiveType : std::uint8_t { Float16, Float32, Float64, Byte };
+
+[[nodiscard]] std::size_t sizeOf(CollectiveType type);
+
+/// Some elements in a device's memory.
+struct CollectiveArray {
+  std::byte* address = nullptr;
+  std::size_t count = 0;
+};
+
+/// One collective operation as one rank takes part in it.
+struct Collective {
+  CollectiveKind kind = CollectiveKind::AllReduce;
+  CollectiveType type = CollectiveType::Byte;
+  /// AllReduce: each becomes the sum over the ranks. Broadcast: each becomes what it is on the root. AllGather: one, which
+  /// becomes the sources of all ranks, one after the other.
+  std::vector<CollectiveArray> arrays;
+  const std::byte* source =
+      nullptr;   ///< AllGather: this rank's part, which may lie at its place in the array
+  int root = 0;  ///< Broadcast
+
+  /// "all-reduce of 10 float32 in 2 arrays"
+  [[nodiscard]] std::string describe() const;
+  [[nodiscard]] std::size_t elements() const;
+};
+
+/// A collective under way. Used on the thread that runs the commands.
+class PendingCollective {
+ public:
+  virtual ~PendingCollective() = default;
+  PendingCollective(const PendingCollective&) = delete;
+  PendingCollective& operator=(const PendingCollective&) = delete;
+
+  /// The arrays hold the result for what the stream runs afterwards. Called once.
+  virtual void finish(mtl::Stream& stream) = 0;
+
+ protected:
+  PendingCollective() = default;
+};
+
+/// Where one rank's collectives run. All ranks start the same ones in the same order.
+class CollectiveEngine {
+ public:
+  virtual ~CollectiveEngine() = default;
+  CollectiveEngine(const CollectiveEngine&) = delete;
+  CollectiveEngine& operator=(const CollectiveEngine&) = delete;
+
+  [[nodiscard]] int rank() const { return rank_; }
+  [[nodiscard]] int size() const { return size_; }
+  /// "threads", "MPI", "NCCL": for messages.
+  [[nodiscard]] virtual std::string name() const = 0;
+
+  /// Begins behind what the stream was given before. The arrays, and the source, are not touched until finish().
+  /// @param overlaps whether the stream's next work may run meanwhile
+  virtual std::unique_ptr<PendingCollective> start(mtl::Stream& stream, Collective collective,
+                                                   bool overlaps) = 0;
+  /// Whether progress() must be called now and then while collectives overlap other work.
+  [[nodiscard]] virtual bool needsProgress() const { return false; }
+  virtual void progress() {}
+  /// Host memory of each rank, one after the other; waits. @param all size() times as many bytes as `own`
+  virtual void gatherFromHost(mtl::Stream& stream, std::vector<std::byte>& own, std::vector<std::byte>& all);
+
+  /// How long a rank waits for the others; the first time five times as long.
+  void setTimeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
+
+ protected:
+  CollectiveEngine(int rank, int size) : rank_(rank), size_(size) {}
+  /// For the collective that starts now.
+  [[nodiscard]] std::chrono::milliseconds nextTimeout();
+
+ private:
+  int rank_;
+  int size_;
+  std::chrono::milliseconds timeout_ = std::chrono::seconds(60);
+  bool isFirst_ = true;
+};
+
+}  // namespace mps::detail

@@ -1,0 +1,227 @@
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include "mps/core/error.hpp"
+#include "mps/distributed/nccl_engine.hpp"
+#include "mtl/cuda/api.hpp"
+#include "mtl/cuda/nccl.hpp"
+#include "mtl/cuda/stream.hpp"
+#include "mtl/device.hpp"
+
+namespace mps::detail {
+namespace {
+
+using mtl::cuda::check;
+using mtl::cuda::Nccl;
+
+static_assert(sizeof(NcclId) == sizeof(ncclUniqueId));
+
+/// Sets variables that NCCL alone reads, where the user has not, while it reads them; then the environment is as before.
+class NcclVariables {
+ public:
+  explicit NcclVariables(const std::string& meetingPlace) : lock_(mutex()) {
+    if (!meetingPlace.empty()) set("NCCL_COMM_ID", meetingPlace);
+    // Sums in the switch have other bits from run to run.
+    set("NCCL_NVLS_ENABLE", "0");
+  }
+  ~NcclVariables() {
+    for (const char* name : set_) unsetenv(name);
+  }
+  NcclVariables(const NcclVariables&) = delete;
+  NcclVariables& operator=(const NcclVariables&) = delete;
+
+ private:
+  static std::mutex& mutex() {
+    static std::mutex& mutex = *new std::mutex;
+    return mutex;
+  }
+  void set(const char* name, const std::string& value) {
+    if (std::getenv(name) != nullptr) return;
+    setenv(name, value.c_str(), 1);
+    set_.push_back(name);
+  }
+  std::lock_guard<std::mutex> lock_;
+  std::vector<const char*> set_;
+};
+
+ncclDataType_t ncclTypeOf(CollectiveType type) {
+  switch (type) {
+    case CollectiveType::Float16:
+      return ncclFloat16;
+    case CollectiveType::Float32:
+      return ncclFloat32;
+    case CollectiveType::Float64:
+      return ncclFloat64;
+    case CollectiveType::Byte:
+      break;
+  }
+  return ncclInt8;
+}
+
+/// Memory of the device for gatherFromHost.
+class DeviceBytes {
+ public:
+  explicit DeviceBytes(std::size_t bytes) { check(cudaMalloc(&address_, bytes), "cudaMalloc"); }
+  ~DeviceBytes() { cudaFree(address_); }
+  DeviceBytes(const DeviceBytes&) = delete;
+  DeviceBytes& operator=(const DeviceBytes&) = delete;
+  [[nodiscard]] std::byte* get() const { return static_cast<std::byte*>(address_); }
+
+ private:
+  void* address_ = nullptr;
+};
+
+/// Marks a place in a stream.
+class Event {
+ public:
+  Event() { check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreateWithFlags"); }
+  ~Event() { cudaEventDestroy(event_); }
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+  void record(cudaStream_t stream) { check(cudaEventRecord(event_, stream), "cudaEventRecord"); }
+  void makeWait(cudaStream_t stream) { check(cudaStreamWaitEvent(stream, event_, 0), "cudaStreamWaitEvent"); }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
+class NcclEngine final : public CollectiveEngine {
+ public:
+  NcclEngine(int device, ncclComm_t communicator, int rank, int size)
+      : CollectiveEngine(rank, size), device_(device), communicator_(communicator) {
+    const mtl::cuda::CurrentDevice current(device_);
+    check(cudaStreamCreateWithFlags(&overlapping_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+  }
+  ~NcclEngine() override {
+    Nccl::library().commDestroy(communicator_);
+    cudaStreamDestroy(overlapping_);
+  }
+  NcclEngine(const NcclEngine&) = delete;
+  NcclEngine& operator=(const NcclEngine&) = delete;
+
+  [[nodiscard]] std::string name() const override { return "NCCL"; }
+
+  std::unique_ptr<PendingCollective> start(mtl::Stream& stream, Collective collective,
+                                           bool overlaps) override {
+    const cudaStream_t main = mtl::cuda::asCuda(stream).handle();
+    if (!overlaps) {
+      enqueue(collective, main);
+      return std::make_unique<Pending>();
+    }
+    Event begin;
+    begin.record(main);
+    begin.makeWait(overlapping_);
+    enqueue(collective, overlapping_);
+    auto pending = std::make_unique<Pending>();
+    pending->end.emplace();
+    pending->end->record(overlapping_);
+    return pending;
+  }
+
+  void gatherFromHost(mtl::Stream& stream, std::vector<std::byte>& own,
+                      std::vector<std::byte>& all) override {
+    const cudaStream_t main = mtl::cuda::asCuda(stream).handle();
+    const DeviceBytes memory(all.size());
+    const std::size_t place = own.size() * static_cast<std::size_t>(rank());
+    check(cudaMemcpyAsync(memory.get() + place, own.data(), own.size(), cudaMemcpyHostToDevice, main),
+          "cudaMemcpyAsync");
+    Collective collective;
+    collective.kind = CollectiveKind::AllGather;
+    collective.arrays = {{memory.get(), all.size()}};
+    collective.source = memory.get() + place;
+    enqueue(collective, main);
+    stream.read(memory.get(), all);
+  }
+
+ private:
+  struct Pending final : PendingCollective {
+    void finish(mtl::Stream& stream) override {
+      if (end) end->makeWait(mtl::cuda::asCuda(stream).handle());
+    }
+    std::optional<Event> end;  ///< none: on the stream itself
+  };
+
+  /// Several arrays are one operation for NCCL.
+  void enqueue(const Collective& collective, cudaStream_t stream) const {
+    const Nccl& nccl = Nccl::library();
+    const ncclDataType_t type = ncclTypeOf(collective.type);
+    nccl.check(nccl.groupStart(), "ncclGroupStart");
+    ncclResult_t result = ncclSuccess;
+    for (const CollectiveArray& array : collective.arrays) {
+      if (result != ncclSuccess) break;
+      switch (collective.kind) {
+        case CollectiveKind::AllReduce:
+          result =
+              nccl.allReduce(array.address, array.address, array.count, type, ncclSum, communicator_, stream);
+          break;
+        case CollectiveKind::AllGather:
+          result =
+              nccl.allGather(collective.source, array.address, array.count / static_cast<std::size_t>(size()),
+                             type, communicator_, stream);
+          break;
+        case CollectiveKind::Broadcast:
+          result = nccl.broadcast(array.address, array.address, array.count, type, collective.root,
+                                  communicator_, stream);
+          break;
+      }
+    }
+    const ncclResult_t end = nccl.groupEnd();
+    nccl.check(result != ncclSuccess ? result : end, collective.describe().c_str());
+  }
+
+  int device_;
+  ncclComm_t communicator_;
+  cudaStream_t overlapping_ = nullptr;
+};
+
+}  // namespace
+
+NcclId makeNcclId(const std::string& meetingPlace) {
+  const Nccl& nccl = Nccl::library();
+  const NcclVariables variables(meetingPlace);
+  ncclUniqueId own{};
+  nccl.check(nccl.getUniqueId(&own), "ncclGetUniqueId");
+  NcclId id{};
+  std::memcpy(id.data(), &own, sizeof own);
+  return id;
+}
+
+std::unique_ptr<CollectiveEngine> makeNcclEngine(const mtl::Device& device, int rank, int size,
+                                                 const NcclId& id, const std::string& meetingPlace) {
+  const Nccl& nccl = Nccl::library();
+  const int index = mtl::cuda::deviceIndex(device.name());
+  const mtl::cuda::CurrentDevice current(index);
+  const NcclVariables variables(meetingPlace);
+  ncclUniqueId own{};
+  std::memcpy(&own, id.data(), sizeof own);
+  ncclComm_t communicator = nullptr;
+  nccl.check(nccl.commInitRank(&communicator, size, own, rank), "ncclCommInitRank");
+  return std::make_unique<NcclEngine>(index, communicator, rank, size);
+}
+
+std::vector<std::unique_ptr<CollectiveEngine>> makeNcclEngines(
+    const std::vector<std::shared_ptr<mtl::Device>>& devices) {
+  const Nccl& nccl = Nccl::library();
+  const NcclVariables variables("");
+  const int size = static_cast<int>(devices.size());
+  std::vector<int> indices;
+  for (const auto& device : devices) indices.push_back(mtl::cuda::deviceIndex(device->name()));
+  std::vector<ncclComm_t> communicators(devices.size());
+  nccl.check(nccl.commInitAll(communicators.data(), size, indices.data()), "ncclCommInitAll");
+  std::vector<std::unique_ptr<CollectiveEngine>> engines;
+  for (int rank = 0; rank < size; ++rank) {
+    const auto i = static_cast<std::size_t>(rank);
+    engines.push_back(std::make_unique<NcclEngine>(indices[i], communicators[i], rank, size));
+  }
+  return engines;
+}
+
+std::string describeNccl() {
+  const Nccl& nccl = Nccl::library();
+  return "NCCL " + nccl.version() + " (" + nccl.path() + ")";
+}
+
+}  // namespace mps::detail

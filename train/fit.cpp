@@ -1,0 +1,88 @@
+#include "train/fit.hpp"
+
+#include <cmath>
+#include <utility>
+
+#include "mps/core/error.hpp"
+#include "mps/core/image_descriptor.hpp"
+#include "mps/loss/loss.hpp"
+#include "mtl/command_buffer.hpp"
+#include "mtl/command_queue.hpp"
+#include "mtl/device.hpp"
+#include "train/dataset_batches.hpp"
+#include "train/weight_average.hpp"
+
+namespace unmetal::train::detail {
+
+Fit::Fit(Network& network, mps::NNGraph& graph, FitSettings settings, const Dataset& training)
+    : network_(network),
+      graph_(graph),
+      settings_(std::move(settings)),
+      queue_(network.device()->newCommandQueue()),
+      format_(formatOf(training, *network.device(), network.normalization())),
+      loader_(training.size(),
+              sourceFrom(training, {format_, network.inputShape(), settings_.augmentation,
+                                    settings_.batches.seed, network.normalization()}),
+              settings_.batches),
+      rateAt_(settings_.rates(loader_.batchesPerEpoch())) {
+  const Shape& shape = network.inputShape();
+  const std::size_t batchSize = settings_.batches.batchSize;
+  for (InFlight& slot : slots_) {
+    slot.images = mps::ImageBatch::create(network.device(),
+                                          {format_, shape.width, shape.height, shape.channels}, batchSize);
+    slot.labels.emplace(network.device(), batchSize, network.outputShape().channels, settings_.classWeights,
+                        settings_.augmentation);
+  }
+}
+
+std::optional<double> Fit::runEpoch() {
+  lossSum_ = 0;
+  for (Batch batch; loader_.next(batch);) {
+    InFlight& slot = slots_[step_ % slots_.size()];
+    finishStep(slot);
+    if (stops_) break;
+    encodeStep(batch, slot);
+    if (!batch.isLastOfEpoch) continue;
+    finishAll();
+    if (stops_) break;
+    return lossSum_ / static_cast<double>(loader_.batchesPerEpoch());
+  }
+  finishAll();
+  return std::nullopt;
+}
+
+void Fit::encodeStep(const Batch& batch, InFlight& slot) {
+  slot.images.writeBytes(std::span<const std::byte>(batch.images),
+                         mps::DataLayout::HeightxWidthxFeatureChannels);
+  slot.labels->write(batch);
+  const double rate = rateAt_(step_);
+  network_.setLearningRate(rate);
+  slot.report = {batch.epoch + 1, batch.index + 1, loader_.batchesPerEpoch(), 0, rate};
+  slot.commandBuffer = queue_->commandBuffer();
+  graph_.encodeBatch(slot.commandBuffer, {slot.images}, {slot.labels->states()});
+  if (settings_.average != nullptr) settings_.average->encode(slot.commandBuffer);
+  mps::StateBatchSynchronize(slot.labels->states(), slot.commandBuffer);
+  slot.commandBuffer->commit();
+  ++step_;
+}
+
+void Fit::finishStep(InFlight& slot) {
+  if (!slot.commandBuffer) return;
+  const auto commandBuffer = std::exchange(slot.commandBuffer, nullptr);
+  commandBuffer->throwIfFailed();
+  slot.report.loss = slot.labels->loss();
+  lossSum_ += slot.report.loss;
+  if (!std::isfinite(slot.report.loss)) {
+    stops_ = true;
+    if (settings_.endsWhereNotFinite) return;
+    throw mps::Error("the loss is no longer finite at step " + std::to_string(slot.report.step) +
+                     " of epoch " + std::to_string(slot.report.epoch) + "; give a smaller learning rate");
+  }
+  if (!stops_ && settings_.onStep && !settings_.onStep(slot.report)) stops_ = true;
+}
+
+void Fit::finishAll() {
+  for (std::size_t i = 0; i < slots_.size(); ++i) finishStep(slots_[(step_ + i) % slots_.size()]);
+}
+
+}  // namespace unmetal::train::detail

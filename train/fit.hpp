@@ -1,0 +1,72 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "mps/core/image_batch.hpp"
+#include "train/augmentation.hpp"
+#include "train/batch_loader.hpp"
+#include "train/class_weights.hpp"
+#include "train/trainer.hpp"
+
+namespace mtl {
+class CommandBuffer;
+class CommandQueue;
+}  // namespace mtl
+
+namespace unmetal::train::detail {
+
+class WeightAverage;
+
+struct FitSettings {
+  BatchOptions batches;  ///< their seed is that of the augmentation, too
+  Augmentation augmentation;
+  /// Makes the learning rate of each step, counted from 0, out of the number of steps that an epoch has.
+  std::function<std::function<double(std::uint64_t)>(std::uint64_t stepsPerEpoch)> rates;
+  std::function<bool(const StepReport&)> onStep;  ///< false: it stops; empty: nothing is called
+  std::vector<float> classWeights;                ///< empty: 1
+  WeightAverage* average = nullptr;               ///< follows each step; null: none
+  bool endsWhereNotFinite = false;  ///< a loss that is not finite stops it; otherwise it is an error
+};
+
+/// Steps over the pictures of some epochs.
+class Fit {
+ public:
+  /// All of them outlive it. @param graph of Network::makeTrainingGraph(), with the settings' batch size
+  Fit(Network& network, mps::NNGraph& graph, FitSettings settings, const Dataset& training);
+
+  /// Trains for one epoch. @return its mean loss; nothing when a callback has stopped it
+  std::optional<double> runEpoch();
+
+ private:
+  /// A step that was committed and not looked at yet.
+  struct InFlight {
+    mps::ImageBatch images;
+    std::optional<StepLabels> labels;
+    std::shared_ptr<mtl::CommandBuffer> commandBuffer;
+    StepReport report;
+  };
+
+  void encodeStep(const Batch& batch, InFlight& slot);
+  void finishStep(InFlight& slot);
+  /// In the order of their steps: the one that the next step would use is the oldest.
+  void finishAll();
+
+  Network& network_;
+  mps::NNGraph& graph_;
+  FitSettings settings_;
+  std::shared_ptr<mtl::CommandQueue> queue_;
+  mps::ImageFeatureChannelFormat format_;
+  BatchLoader loader_;
+  std::function<double(std::uint64_t)> rateAt_;
+  std::array<InFlight, 3> slots_;
+  std::uint64_t step_ = 0;
+  double lossSum_ = 0;
+  bool stops_ = false;
+};
+
+}  // namespace unmetal::train::detail
