@@ -7,6 +7,7 @@
 #include "train/layers.hpp"
 #include "train/learning_rate_finder.hpp"
 #include "train/network.hpp"
+#include "train/normalization.hpp"
 #include "train/pictures/picture.hpp"
 #include "train/pictures/picture_folder.hpp"
 #include "train/pictures/synthetic.hpp"

@@ -1,6 +1,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
+#include <string>
 #include <vector>
 
 #include "unmetal.hpp"
@@ -69,6 +70,21 @@ bool trainOnDiscs() {
   return probabilities[label] > 0.5F;
 }
 
+/// One's own pictures, in a folder with a folder for each class.
+double trainOnPictures(const std::string& folder) {
+  const train::PictureFolder training(folder, train::Split::Training, {.size = {36, 36, 3}});
+  const train::PictureFolder validation(folder, train::Split::Test, {.size = {32, 32, 3}});
+  train::Network network(validation.shape());
+  network.setNormalization(train::Normalization::of(training));
+  auto x = network.input();
+  for (const std::size_t channels : {16U, 32U, 64U})
+    x = x.convolution(channels, 3, {.biases = false}).batchNormalization().relu().maxPool(2);
+  x.globalAveragePool().dense(training.classCount());
+  const train::Augmentation augmentation{.crop = 0.125, .flip = true, .rotate = 10};
+  train::Trainer trainer(network, {.epochs = 20, .batchSize = 4, .augmentation = augmentation});
+  return trainer.fit(training, validation).back().validation->accuracy();
+}
+
 /// The graphs, for a loop of one's own: it does what Trainer does.
 float stepByHand() {
   train::Network network({16, 16, 1});
@@ -95,9 +111,11 @@ float stepByHand() {
 
 }  // namespace
 
-int main() {
+int main(int count, char** arguments) {
   const train::Network network = resnet18({64, 64, 3}, 10);
   std::printf("%s", network.summary().c_str());
+  for (int i = 1; i < count; ++i)
+    std::printf("%s: accuracy %.3f\n", arguments[i], trainOnPictures(arguments[i]));
   const bool isRight = network.parameterCount() == 11'181'642 && trainOnDiscs() && stepByHand() > 0;
   std::printf(isRight ? "right\n" : "wrong\n");
   return isRight ? 0 : 1;

@@ -13,6 +13,7 @@
 #include "mps/core/error.hpp"
 #include "mtl/command_buffer.hpp"
 #include "mtl/command_queue.hpp"
+#include "train/normalization_file.hpp"
 
 namespace unmetal {
 namespace {
@@ -31,6 +32,7 @@ constexpr std::array<std::string_view, 6> newSettings{"warmup",  "clip-norm", "f
                                                       "best-by", "patience",  "class-weights"};
 
 constexpr const char* classPrefix = "class.";
+constexpr const char* normalizationName = "normalize";
 
 template <class Number>
 Number numberOf(const mps::SafetensorsHeader& file, const std::string& key) {
@@ -112,6 +114,7 @@ Checkpoint Checkpoint::take(const Network& network, mtl::CommandQueue& queue,
   checkpoint.metadata_["picture.width"] = std::to_string(options.width);
   checkpoint.metadata_["picture.height"] = std::to_string(options.height);
   checkpoint.metadata_["picture.channels"] = std::to_string(options.channels);
+  if (options.normalization) train::detail::addTo(checkpoint.metadata_, *options.normalization);
   checkpoint.metadata_["classes"] = std::to_string(options.classNames.size());
   for (std::size_t i = 0; i < options.classNames.size(); ++i)
     checkpoint.metadata_[classPrefix + std::to_string(i)] = options.classNames[i];
@@ -213,6 +216,8 @@ NetworkOptions CheckpointFile::networkOptions() const {
   if (settings_.contains("batch"))
     options.batchSize = numberOf<std::uint64_t>(file_, std::string(settingPrefix) + "batch");
   options.expectTensor = tensorCheck();
+  options.normalization =
+      train::detail::normalizationIn(file_, {options.height, options.width, options.channels});
   return options;
 }
 
@@ -260,11 +265,18 @@ void CheckpointFile::restoreWeights(Network& network) const {
   for (const auto& layer : network.layers) layer->read(file, false);
 }
 
+/// With what versions did that had no such setting.
+std::string CheckpointFile::settingOrFormer(const std::string& name) const {
+  if (name == augmentationName) return nameOf(augmentation());
+  if (name == normalizationName && !hasSetting(name)) return "none";
+  return setting(name);
+}
+
 void CheckpointFile::checkSettings(const TrainingSettings& settings) const {
   for (const auto& [name, value] : settings) {
     if (name == plansName || name == arithmeticName || name == picturesName) continue;
     if (!hasSetting(name) && isNewSetting(name)) continue;
-    const std::string ours = name == augmentationName ? nameOf(augmentation()) : setting(name);
+    const std::string ours = settingOrFormer(name);
     const bool mayDiffer = name == "epochs" || name == "lr" || name == "patience";
     if (ours != value && !mayDiffer)
       throw file_.error("it was made with --" + name + " " + ours + ", not " + value);

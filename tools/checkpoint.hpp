@@ -104,6 +104,7 @@ class CheckpointFile {
 
  private:
   explicit CheckpointFile(mps::SafetensorsHeader header) : file_(std::move(header)) {}
+  [[nodiscard]] std::string settingOrFormer(const std::string& name) const;
   void checkSettings(const TrainingSettings& settings) const;
   /// @throws mps::Error when it is damaged, or has more tensors than checkpoints of that network have
   [[nodiscard]] mps::SafetensorsFile tensorsFor(const Network& network) const;

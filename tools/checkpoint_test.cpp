@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -140,6 +141,37 @@ TEST(Checkpoint, ItsArithmeticMayDifferAndItsAugmentationMayNot) {
   EXPECT_EQ(read({{"data", "folder:x"}}).augmentation(), (train::Augmentation{.crop = 0.125, .flip = true}));
   EXPECT_EQ(read({{"data", "folder:x"}}).arithmetic(), std::nullopt);
   EXPECT_THROW(static_cast<void>(read({{"data", "x"}, {"augment", "x"}}).augmentation()), mps::Error);
+}
+
+TEST(Checkpoint, KeepsTheNormalizationOfPictures) {
+  const auto device = mtl::createSystemDefaultDevice();
+  const auto queue = device->newCommandQueue();
+  Network network = smallNetwork(device);
+  const TestFolder folder;
+  const auto path = folder / "checkpoint.safetensors";
+  const auto read = [&](const std::optional<train::Normalization>& normalization) {
+    network.options.normalization = normalization;
+    Checkpoint::take(network, *queue, {}, {{"net", "lenet"}, {"normalize", "computed"}}).write(path);
+    return CheckpointFile::read(path);
+  };
+  const train::Normalization normalization{{0.1F}, {0.7F}};
+  const CheckpointFile file = read(normalization);
+  EXPECT_EQ(file.networkOptions().normalization, normalization);
+  EXPECT_NE(errorOf<mps::Error>([&] {
+              file.restoreTraining(network, {{"net", "lenet"}, {"normalize", "none"}});
+            }).find("--normalize computed, not none"),
+            std::string::npos);
+  EXPECT_EQ(read(std::nullopt).networkOptions().normalization, std::nullopt);
+  const auto trouble = [&](const train::Normalization& wrong) {
+    return errorOf<mps::Error>([&] { static_cast<void>(read(wrong).networkOptions()); });
+  };
+  EXPECT_NE(trouble({{0.1F}, {0}}).find("a deviation is not a number above 0"), std::string::npos);
+  EXPECT_NE(trouble({{0.1F, 0.2F}, {1}}).find("there are 2 means and 1 deviations"), std::string::npos);
+  // As versions without the option wrote them.
+  network.options.normalization = std::nullopt;
+  Checkpoint::take(network, *queue, {}, {{"net", "lenet"}}).write(path);
+  EXPECT_NO_THROW(
+      CheckpointFile::read(path).restoreTraining(network, {{"net", "lenet"}, {"normalize", "none"}}));
 }
 
 }  // namespace

@@ -54,9 +54,14 @@ ConfusionMatrix evaluate(const Network& network, const std::shared_ptr<mtl::Comm
   options.batchSize = std::min(picturesAtOnce(network.options), pictures.size());
   options.lastBatch = train::LastBatch::Keep;
   options.shuffle = false;
-  const mps::ImageFeatureChannelFormat format = train::detail::formatOf(pictures, *queue->device());
+  const mps::ImageFeatureChannelFormat format =
+      train::detail::formatOf(pictures, *queue->device(), network.options.normalization);
   const train::Shape shape = pictures.shape();
-  train::BatchLoader loader(pictures.size(), train::detail::sourceFrom(pictures, {format, shape}), options);
+  train::BatchLoader loader(
+      pictures.size(),
+      train::detail::sourceFrom(
+          pictures, {.format = format, .pictures = shape, .normalization = network.options.normalization}),
+      options);
   const mps::ImageDescriptor picture(format, shape.width, shape.height, shape.channels);
   ConfusionMatrix matrix(pictures.classNames());
   mps::ImageBatch images;

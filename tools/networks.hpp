@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -62,6 +63,8 @@ struct NetworkOptions {
   /// Asked before a layer is made, for one whose values a file is to give: it throws where the file has not this tensor.
   /// So no more memory is taken than the file is long. @param shape of a convolution's weights as in files of ours
   std::function<void(const std::string& tensor, std::span<const std::uint64_t> shape)> expectTensor = nullptr;
+  /// Of all pictures that it gets.
+  std::optional<train::Normalization> normalization = std::nullopt;
 };
 
 /// Layers with their weights, and the graphs that train and use them.

@@ -88,6 +88,7 @@ mps::ImageBatch imagesOf(std::span<const std::filesystem::path> pictures, const 
         train::coverPicture(train::readPicture(path), network.height, network.width, network.channels);
     for (const std::uint8_t pixel : picture.pixels) values.push_back(static_cast<float>(pixel) / 255.0F);
   }
+  if (network.normalization) train::normalize(values, *network.normalization);
   auto images = mps::ImageBatch::create(
       device, {mps::ImageFeatureChannelFormat::Float32, network.width, network.height, network.channels},
       pictures.size());

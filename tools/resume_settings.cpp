@@ -11,9 +11,9 @@ void takeSettings(CLI::App& command, const CheckpointFile& file) {
     option->add_result(value);
     option->run_callback();
   };
-  for (const char* name :
-       {"data", "net", "epochs", "batch", "optimizer", "lr", "lr-schedule", "warmup", "weight-decay",
-        "clip-norm", "best-by", "patience", "class-weights", "seed", "format", "picture-size", "validation"})
+  for (const char* name : {"data", "net", "epochs", "batch", "optimizer", "lr", "lr-schedule", "warmup",
+                           "weight-decay", "clip-norm", "best-by", "patience", "class-weights", "seed",
+                           "format", "normalize", "picture-size", "validation"})
     if (file.hasSetting(name)) give(name, file.setting(name));
   if (file.hasSetting("freeze") && !file.setting("freeze").empty()) give("freeze", file.setting("freeze"));
   constexpr const char* precision = "allow-reduced-precision";

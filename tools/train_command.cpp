@@ -102,10 +102,17 @@ void addTrainCommand(CLI::App& program) {
           "--augment", augment,
           "What each epoch does to training pictures: none, or joined by + and in this order: crop (a random "
           "part of pictures that are an eighth larger) or crop:SHARE, resized-crop:LEAST, flip (half of them "
-          "mirrored), shift:SHARE, rotate:DEGREES, brightness:SHARE, contrast:SHARE, saturation:SHARE; "
+          "mirrored), shift:SHARE, rotate:DEGREES, brightness:SHARE, contrast:SHARE, saturation:SHARE, "
+          "mixup:NUMBER, smooth:SHARE (of labels); "
           "--resume keeps it")
       ->type_name("HOW")
       ->default_str("none");
+  command
+      ->add_option("--normalize", options->normalization,
+                   "What pictures are normalised by: nothing, mean and deviation of ImageNet's, or those "
+                   "computed of the training pictures; eval and predict do the same")
+      ->check(oneOf({"none", "imagenet", "computed"}))
+      ->capture_default_str();
   command->add_option("--epochs", options->epochs, "Passes over the data")
       ->type_name("N")
       ->check(wholeNumber(1, 1'000'000))

@@ -42,15 +42,30 @@ std::string textOf(double value) {
   return {text, result.ptr};
 }
 
+/// @param checkpoint the one to go on from, which has computed it @throws mps::Error for pictures of other channels
+std::optional<train::Normalization> normalizationOf(const TrainingOptions& options,
+                                                    const train::Dataset& data,
+                                                    const std::optional<CheckpointFile>& checkpoint) {
+  if (options.normalization == "none") return std::nullopt;
+  if (options.normalization == "computed") {
+    auto computed = checkpoint ? checkpoint->networkOptions().normalization : std::nullopt;
+    return computed ? computed : train::Normalization::of(data);
+  }
+  auto imagenet = train::Normalization::imagenet();
+  checkNormalization(imagenet, data.shape());
+  return imagenet;
+}
+
 Network networkFor(const std::shared_ptr<mtl::Device>& device, const TrainingOptions& options,
                    const train::Dataset& data, const train::Shape& pictures, double learningRate,
-                   double weightDecay) {
+                   double weightDecay, const std::optional<CheckpointFile>& checkpoint) {
   NetworkOptions network;
   network.name = options.network;
   network.width = pictures.width;
   network.height = pictures.height;
   network.channels = pictures.channels;
   network.classNames = data.classNames();
+  network.normalization = normalizationOf(options, data, checkpoint);
   network.batchSize = options.batchSize;
   network.seed = options.seed;
   network.frozen = options.frozen;
@@ -194,7 +209,8 @@ Trainer::Trainer(const std::shared_ptr<mtl::Device>& device, const TrainingOptio
       options_(completed(options, dataOptions(options, resumed_), *training_.pictures)),
       learningRate_(options_.learningRate.value_or(train::defaultLearningRate(options_.optimizer))),
       weightDecay_(options_.weightDecay.value_or(train::defaultWeightDecay(options_.optimizer))),
-      network_(networkFor(device, options_, *training_.pictures, pictures_, learningRate_, weightDecay_)),
+      network_(networkFor(device, options_, *training_.pictures, pictures_, learningRate_, weightDecay_,
+                          resumed_)),
       display_(options_.quiet ? ProgressDisplay::silent() : ProgressDisplay::onStandardOutput()) {
   if (options_.batchSize == 0 || options_.batchSize > training_.pictures->size())
     throw mps::Error("--batch " + std::to_string(options_.batchSize) + ": give a number from 1 to the " +
@@ -207,12 +223,14 @@ Trainer::Trainer(const std::shared_ptr<mtl::Device>& device, const TrainingOptio
                     stepsPerEpoch_, options_.epochs);
   network_.training->setGradientNormLimit(static_cast<float>(options_.clipNorm));
   if (resumed_) restore(*resumed_);
-  const mps::ImageDescriptor picture(train::detail::formatOf(*training_.pictures, *device_), pictures_.width,
-                                     pictures_.height, pictures_.channels);
+  const mps::ImageDescriptor picture(
+      train::detail::formatOf(*training_.pictures, *device_, network_.options.normalization), pictures_.width,
+      pictures_.height, pictures_.channels);
   const std::vector<float> classWeights = classWeightsOf(options_.classWeights, *training_.pictures);
   for (InFlight& slot : slots_) {
     slot.images = mps::ImageBatch::create(device_, picture, options_.batchSize);
-    slot.labels.emplace(device_, options_.batchSize, training_.pictures->classCount(), classWeights);
+    slot.labels.emplace(device_, options_.batchSize, training_.pictures->classCount(), classWeights,
+                        options_.pictures.augmentation);
   }
   // All that can be refused was looked at: from here on files change.
   if (resumed_)
@@ -247,6 +265,7 @@ void Trainer::printSummary() {
       (options_.warmup > 0 ? " behind a warm-up of " + textOf(options_.warmup) + " epochs)" : ")"));
   display_.print("device: " + device_->name());
   display_.print("augmentation: " + nameOf(options_.pictures.augmentation));
+  display_.print("normalization: " + options_.normalization);
 }
 
 void Trainer::restore(const CheckpointFile& file) {
@@ -349,6 +368,7 @@ TrainingSettings Trainer::settings() const {
                             {"format", options_.format},
                             {"allow-reduced-precision", options_.allowReducedPrecision ? "yes" : "no"},
                             {"augment", nameOf(options_.pictures.augmentation)},
+                            {"normalize", options_.normalization},
                             {"pictures", std::to_string(training_.pictures->size())},
                             {"plans", plansOf(*device_)},
                             {"arithmetic", arithmeticOf(*device_)}};
@@ -362,7 +382,7 @@ TrainingSettings Trainer::settings() const {
 void Trainer::encodeStep(const train::Batch& batch, InFlight& slot) {
   slot.images.writeBytes(std::span<const std::byte>(batch.images),
                          mps::DataLayout::HeightxWidthxFeatureChannels);
-  slot.labels->write(batch.labels);
+  slot.labels->write(batch);
   network_.setLearningRate(schedule_->rateAt(position_.step));
   slot.commandBuffer = queue_->commandBuffer();
   slot.epoch = batch.epoch + 1;
@@ -431,9 +451,12 @@ void Trainer::saveIfSound() {
   std::vector<std::uint32_t> numbers(count);
   std::iota(numbers.begin(), numbers.end(), 0U);
   const train::Dataset& test = *test_.pictures;
-  const auto format = train::detail::formatOf(test, *device_);
+  const auto format = train::detail::formatOf(test, *device_, network_.options.normalization);
   train::Batch batch;
-  fillBatch(train::detail::sourceFrom(test, {format, pictures_}), numbers, batch);
+  fillBatch(
+      train::detail::sourceFrom(
+          test, {.format = format, .pictures = pictures_, .normalization = network_.options.normalization}),
+      numbers, batch);
   const auto images = mps::ImageBatch::create(
       device_, {format, pictures_.width, pictures_.height, pictures_.channels}, count);
   images.writeBytes(std::span<const std::byte>(batch.images), mps::DataLayout::HeightxWidthxFeatureChannels);
@@ -495,8 +518,9 @@ std::optional<double> Trainer::run() {
   const train::Dataset& training = *training_.pictures;
   train::BatchLoader loader(
       training.size(),
-      train::detail::sourceFrom(training, {train::detail::formatOf(training, *device_), pictures_,
-                                           options_.pictures.augmentation, options_.seed}),
+      train::detail::sourceFrom(
+          training, {train::detail::formatOf(training, *device_, network_.options.normalization), pictures_,
+                     options_.pictures.augmentation, options_.seed, network_.options.normalization}),
       batches);
   lastCheckpointTime_ = steadySeconds();
   lastCheckpointStep_ = position_.step;

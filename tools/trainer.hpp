@@ -63,6 +63,7 @@ struct TrainingOptions {
   std::optional<std::uint64_t> lastStep;  ///< stop here, before the last epoch ends
   /// Of every data set; unset: none, or what a checkpoint says that is resumed from. Decides on pictures.augmentation.
   std::optional<train::Augmentation> augmentation;
+  std::string normalization = "none";  ///< of pictures: none, imagenet, or computed of those for training
   /// Asked after each step: whether to write a checkpoint and stop here. Empty: no.
   std::function<bool()> isStopWanted;
 };

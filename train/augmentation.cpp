@@ -16,6 +16,7 @@ struct NumberedChange {
   double Augmentation::*number;
   double most;
   const char* range;
+  double least = 0;  ///< of those that are not 0
 };
 
 constexpr std::array numberedChanges{
@@ -26,7 +27,13 @@ constexpr std::array numberedChanges{
     NumberedChange{"rotate", &Augmentation::rotate, 180, "degrees above 0 and up to 180"},
     NumberedChange{"brightness", &Augmentation::brightness, 1, "a share above 0 and up to 1"},
     NumberedChange{"contrast", &Augmentation::contrast, 1, "a share above 0 and up to 1"},
-    NumberedChange{"saturation", &Augmentation::saturation, 1, "a share above 0 and up to 1"}};
+    NumberedChange{"saturation", &Augmentation::saturation, 1, "a share above 0 and up to 1"},
+    NumberedChange{"mixup", &Augmentation::mixup, 1, "a number from 0.01 to 1", 0.01},
+    NumberedChange{"smooth", &Augmentation::labelSmoothing, 0.99, "a share above 0 and up to 0.99"}};
+
+bool isInRange(const NumberedChange& change, double value) {
+  return value > 0 && value >= change.least && value <= change.most;
+}
 /// Behind which of them `flip` stands.
 constexpr std::size_t changesBeforeFlip = 2;
 
@@ -44,7 +51,8 @@ mps::Error unknown(std::string_view text) {
   return mps::Error(
       "the augmentation \"" + std::string(text) +
       "\" is not known, expected none, or joined by + and in this order: crop[:SHARE], resized-crop:SHARE, "
-      "flip, shift:SHARE, rotate:DEGREES, brightness:SHARE, contrast:SHARE, saturation:SHARE");
+      "flip, shift:SHARE, rotate:DEGREES, brightness:SHARE, contrast:SHARE, saturation:SHARE, mixup:NUMBER, "
+      "smooth:SHARE");
 }
 
 /// Takes a part of the text where it is that change.
@@ -58,8 +66,8 @@ void take(const NumberedChange& change, std::string_view& part, Augmentation& au
     if (!number.starts_with(':')) return;
     number.remove_prefix(1);
     const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), value);
-    if (error != std::errc{} || end != number.data() + number.size() || !(value > 0 && value <= change.most))
-      throw outOfRange(change, "\"" + std::string(number) + "\"");
+    if (error != std::errc{} || end != number.data() + number.size() || !isInRange(change, value))
+      throw outOfRange(change, "\"" + std::string(part) + "\"");
   }
   part = {};
 }
@@ -116,7 +124,7 @@ std::string nameOf(const Augmentation& augmentation) {
 
 void checkAugmentation(const Augmentation& augmentation, const Shape& pictures, const Shape& wanted) {
   for (const NumberedChange& change : numberedChanges)
-    if (const double value = augmentation.*change.number; !(value >= 0 && value <= change.most))
+    if (const double value = augmentation.*change.number; value != 0 && !isInRange(change, value))
       throw outOfRange(change, numberText(value));
   checkOneCrop(augmentation);
   const bool crops = augmentation.crop > 0 || augmentation.resizedCrop > 0;

@@ -26,15 +26,19 @@ namespace unmetal::train {
 /// | `brightness:X` | brightness | values times v, from 1 - X to 1 + X |
 /// | `contrast:X` | contrast | v x + (1 - v) m of values x, with the picture's mean m; v as above |
 /// | `saturation:X` | saturation | v x + (1 - v) g of values x, with the pixel's grey g; v as above |
+/// | `mixup:A` | mixup | each picture is mixed with another one of the data set, and so are their labels: shares v and 1 - v, drawn from a beta distribution of (A, A) |
+/// | `smooth:E` | labelSmoothing | labels are smoothed: 1 - E + E / classes of a picture's class, E / classes of the others |
 struct Augmentation {
   double crop = 0;         ///< 0: none; at most 1
   double resizedCrop = 0;  ///< 0: none; at most 1
   bool flip = false;
-  double shift = 0;       ///< at most 1
-  double rotate = 0;      ///< at most 180
-  double brightness = 0;  ///< at most 1
-  double contrast = 0;    ///< at most 1
-  double saturation = 0;  ///< at most 1; of pictures with three channels
+  double shift = 0;           ///< at most 1
+  double rotate = 0;          ///< at most 180
+  double brightness = 0;      ///< at most 1
+  double contrast = 0;        ///< at most 1
+  double saturation = 0;      ///< at most 1; of pictures with three channels
+  double mixup = 0;           ///< 0: none; from 0.01 to 1
+  double labelSmoothing = 0;  ///< at most 0.99
 
   /// Of `crop` without a number.
   static constexpr double usualCrop = 0.125;

@@ -16,7 +16,8 @@ using mps::detail::errorOf;
 TEST(AugmentationTest, HasOneNameInOneOrder) {
   for (const char* name :
        {"none", "crop", "flip", "crop+flip", "crop:0.25", "resized-crop:0.08+flip", "rotate:10", "shift:1",
-        "crop+flip+shift:0.1+rotate:180+brightness:0.2+contrast:0.3+saturation:0.4", "saturation:1"})
+        "crop+flip+shift:0.1+rotate:180+brightness:0.2+contrast:0.3+saturation:0.4+mixup:0.2+smooth:0.1",
+        "saturation:1"})
     EXPECT_EQ(nameOf(parseAugmentation(name)), name);
   EXPECT_EQ(parseAugmentation("crop+flip+rotate:7.5"),
             (Augmentation{.crop = 0.125, .flip = true, .rotate = 7.5}));
@@ -30,10 +31,10 @@ TEST(AugmentationTest, OtherTextsAreRefused) {
               "the augmentation \"" + text +
                   "\" is not known, expected none, or joined by + and in this order: crop[:SHARE], "
                   "resized-crop:SHARE, flip, shift:SHARE, rotate:DEGREES, brightness:SHARE, contrast:SHARE, "
-                  "saturation:SHARE");
+                  "saturation:SHARE, mixup:NUMBER, smooth:SHARE");
   for (const std::string number : {"400", "-1", "0", "nan", "1x", "", "inf"})
     EXPECT_EQ(errorOf<mps::Error>([&] { parseAugmentation("rotate:" + number); }),
-              "augmentation: rotate is \"" + number + "\", expected degrees above 0 and up to 180");
+              "augmentation: rotate is \"rotate:" + number + "\", expected degrees above 0 and up to 180");
   EXPECT_EQ(errorOf<mps::Error>([] { parseAugmentation("crop+resized-crop:0.5"); }),
             "augmentation: there is a crop and a resized-crop, expected one of them");
 }
@@ -49,6 +50,10 @@ TEST(AugmentationTest, WhatCannotBeIsRefused) {
             "augmentation: shift is nan, expected a share of the sides above 0 and up to 1");
   EXPECT_EQ(trouble({.resizedCrop = 1.5}, grey, grey),
             "augmentation: resized-crop is 1.5, expected a share of the picture's area above 0 and up to 1");
+  EXPECT_EQ(trouble({.mixup = 0.001}, grey, grey),
+            "augmentation: mixup is 0.001, expected a number from 0.01 to 1");
+  EXPECT_EQ(trouble({.labelSmoothing = 1}, grey, grey),
+            "augmentation: smooth is 1, expected a share above 0 and up to 0.99");
   EXPECT_EQ(trouble({.crop = 0.1, .resizedCrop = 0.5}, grey, grey),
             "augmentation: there is a crop and a resized-crop, expected one of them");
   EXPECT_EQ(trouble({.crop = 0.1}, grey, {32, 28, 1}),

@@ -64,6 +64,8 @@ class AugmentedPictures::Draws {
     Brightness = 12,
     Contrast,
     Saturation,
+    Other,
+    Mixture,  ///< the first of many
   };
 
   Draws(std::uint64_t seed, std::uint64_t epoch, std::uint32_t number)
@@ -84,6 +86,14 @@ class AugmentedPictures::Draws {
   }
   [[nodiscard]] float factor(Purpose purpose, double share) const {
     return static_cast<float>(from(purpose, 1 - share, 1 + share));
+  }
+  /// The smaller part of a mixture of two, from a beta distribution of (alpha, alpha): Johnk's method.
+  [[nodiscard]] float mixture(double alpha) const {
+    for (std::uint32_t i = Mixture;; i += 2) {
+      const double x = std::pow(from(static_cast<Purpose>(i), 0, 1), 1 / alpha);
+      const double y = std::pow(from(static_cast<Purpose>(i + 1), 0, 1), 1 / alpha);
+      if (x + y > 0 && x + y <= 1) return static_cast<float>(std::min(x, y) / (x + y));
+    }
   }
 
  private:
@@ -123,12 +133,33 @@ std::uint32_t AugmentedPictures::loadStored(std::uint32_t number, std::vector<Va
 }
 
 template <class Value>
-std::uint32_t AugmentedPictures::load(std::uint32_t number, std::uint64_t epoch,
-                                      std::vector<Value>& pixels) const {
-  const std::uint32_t label = loadStored(number, pixels);
-  if (augmentation_ == Augmentation{}) return label;
+PictureClass AugmentedPictures::load(std::uint32_t number, std::uint64_t epoch,
+                                     std::vector<Value>& pixels) const {
+  const std::uint32_t label = loadOne(number, epoch, pixels);
+  if (augmentation_.mixup == 0) return label;
   const Draws draws(seed_, epoch, number);
-  pixels = partOf(std::move(pixels), draws);
+  const auto other = static_cast<std::uint32_t>(draws.below(Draws::Other, data_.size()));
+  std::vector<Value> others;
+  const std::uint32_t otherLabel = loadOne(other, epoch, others);
+  const float share = draws.mixture(augmentation_.mixup);
+  for (std::size_t i = 0; i < pixels.size(); ++i) {
+    const auto own = static_cast<float>(pixels[i]);
+    const float mixed = own + share * (static_cast<float>(others[i]) - own);
+    if constexpr (std::is_same_v<Value, std::uint8_t>)
+      pixels[i] = static_cast<std::uint8_t>(std::lround(mixed));
+    else
+      pixels[i] = mixed;
+  }
+  return {label, {otherLabel, share}};
+}
+
+template <class Value>
+std::uint32_t AugmentedPictures::loadOne(std::uint32_t number, std::uint64_t epoch,
+                                         std::vector<Value>& pixels) const {
+  const std::uint32_t label = loadStored(number, pixels);
+  const Draws draws(seed_, epoch, number);
+  if (stored_ != pictures_ || augmentation_.resizedCrop > 0 || augmentation_.flip)
+    pixels = partOf(std::move(pixels), draws);
   const bool moves = augmentation_.shift > 0 || augmentation_.rotate > 0;
   const bool recolours =
       augmentation_.brightness > 0 || augmentation_.contrast > 0 || augmentation_.saturation > 0;
@@ -184,9 +215,9 @@ void AugmentedPictures::changeColours(std::vector<float>& values, const Draws& d
   if (saturation > 0) changeSaturation(values, draws.factor(Draws::Saturation, saturation), most);
 }
 
-template std::uint32_t AugmentedPictures::load(std::uint32_t number, std::uint64_t epoch,
-                                               std::vector<std::uint8_t>& pixels) const;
-template std::uint32_t AugmentedPictures::load(std::uint32_t number, std::uint64_t epoch,
-                                               std::vector<float>& pixels) const;
+template PictureClass AugmentedPictures::load(std::uint32_t number, std::uint64_t epoch,
+                                              std::vector<std::uint8_t>& pixels) const;
+template PictureClass AugmentedPictures::load(std::uint32_t number, std::uint64_t epoch,
+                                              std::vector<float>& pixels) const;
 
 }  // namespace unmetal::train::detail

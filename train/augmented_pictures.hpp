@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "train/augmentation.hpp"
+#include "train/batch_loader.hpp"
 #include "train/dataset.hpp"
 
 namespace unmetal::train::detail {
@@ -17,14 +18,16 @@ class AugmentedPictures {
   AugmentedPictures(const Dataset& data, const Shape& pictures, const Augmentation& augmentation,
                     std::uint64_t seed);
 
-  /// For bytes, of a data set that has them, or float32. Called by several threads. @return the class
+  /// For bytes, of a data set that has them, or float32. Called by several threads.
   /// @throws mps::Error for a class that is none, and numbers that are not finite
   template <class Value>
-  std::uint32_t load(std::uint32_t number, std::uint64_t epoch, std::vector<Value>& pixels) const;
+  PictureClass load(std::uint32_t number, std::uint64_t epoch, std::vector<Value>& pixels) const;
 
  private:
   class Draws;
 
+  template <class Value>
+  std::uint32_t loadOne(std::uint32_t number, std::uint64_t epoch, std::vector<Value>& pixels) const;
   template <class Value>
   std::uint32_t loadStored(std::uint32_t number, std::vector<Value>& pixels) const;
   template <class Value>

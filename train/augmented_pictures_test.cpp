@@ -36,7 +36,8 @@ constexpr Augmentation everything{.resizedCrop = 0.3,
                                   .rotate = 20,
                                   .brightness = 0.4,
                                   .contrast = 0.4,
-                                  .saturation = 0.4};
+                                  .saturation = 0.4,
+                                  .mixup = 0.5};
 
 std::vector<Batch> batchesWith(const Dataset& data, const Augmentation& augmentation, std::uint64_t seed,
                                const BatchOptions& options) {
@@ -60,6 +61,7 @@ TEST(AugmentedPictures, DependOnSeedEpochAndNumberAlone) {
     const std::vector<Batch> others = batchesWith(data, everything, 5, more);
     for (std::size_t i = 0; i < one.size(); ++i) EXPECT_EQ(others[i].images, one[i].images);
   }
+  ASSERT_EQ(one[0].others.size(), 4U);
   // As another rank or a resumed training would see it.
   BatchOptions later = options;
   later.firstEpoch = 2;
@@ -70,7 +72,7 @@ TEST(AugmentedPictures, DependOnSeedEpochAndNumberAlone) {
   std::set<std::vector<std::uint8_t>> found;
   for (std::uint64_t epoch = 0; epoch < 20; ++epoch) {
     std::vector<std::uint8_t> pixels;
-    EXPECT_EQ(pictures.load(6, epoch, pixels), 2U);
+    EXPECT_EQ(pictures.load(6, epoch, pixels).label, 2U);
     EXPECT_EQ(pixels.size(), 6U * 7 * 3);
     found.insert(pixels);
   }
@@ -124,6 +126,33 @@ TEST(AugmentedPictures, ChangesStayInTheirRanges) {
   EXPECT_LT(least, -17);
   EXPECT_LE(most, 20);
   EXPECT_GT(most, 17);
+}
+
+TEST(AugmentedPictures, AMixtureHasTheSharesOfBothClasses) {
+  // Picture i has the value i and the class i.
+  constexpr std::uint32_t count = 10;
+  std::vector<float> values(count);
+  std::vector<std::uint32_t> labels(count);
+  for (std::uint32_t i = 0; i < count; ++i) {
+    labels[i] = i;
+    values[i] = static_cast<float>(i);
+  }
+  const MemoryDataset data({1, 1, 1}, std::move(values), std::move(labels));
+  std::set<std::uint32_t> others;
+  double sum = 0;
+  constexpr int epochs = 400;
+  for (std::uint64_t epoch = 0; epoch < epochs; ++epoch) {
+    std::vector<float> pixels;
+    const PictureClass found = AugmentedPictures(data, {1, 1, 1}, {.mixup = 0.4}, 1).load(3, epoch, pixels);
+    EXPECT_EQ(found.label, 3U);
+    EXPECT_LE(found.other.share, 0.5F);
+    EXPECT_NEAR(pixels[0], 3 + found.other.share * (static_cast<float>(found.other.label) - 3), 1e-5F);
+    others.insert(found.other.label);
+    sum += static_cast<double>(found.other.share);
+  }
+  EXPECT_EQ(others.size(), count);
+  // The mean of min(v, 1 - v) for a beta distribution of (0.4, 0.4).
+  EXPECT_NEAR(sum / epochs, 0.1603, 0.025);
 }
 
 TEST(AugmentedPictures, LargerPicturesNeedACrop) {

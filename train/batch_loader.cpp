@@ -50,14 +50,27 @@ std::vector<std::uint32_t> shuffledOrder(std::size_t count, std::uint64_t seed, 
   return order;
 }
 
+namespace {
+
+void makeRoom(const BatchSource& source, std::size_t count, Batch& batch) {
+  batch.images.resize(count * source.pictureBytes);
+  batch.labels.resize(count);
+  batch.others.resize(source.mixes ? count : 0);
+}
+
+void writePicture(const BatchSource& source, std::uint32_t number, std::size_t place, Batch& batch) {
+  const std::span picture = std::span(batch.images).subspan(place * source.pictureBytes, source.pictureBytes);
+  const PictureClass found = source.write(number, batch.epoch, picture);
+  batch.labels[place] = found.label;
+  if (source.mixes) batch.others[place] = found.other;
+}
+
+}  // namespace
+
 void fillBatch(const BatchSource& source, std::span<const std::uint32_t> numbers, Batch& batch) {
-  batch.images.resize(numbers.size() * source.pictureBytes);
-  batch.labels.resize(numbers.size());
-  for (std::size_t place = 0; place < numbers.size(); ++place) {
-    const std::span picture =
-        std::span(batch.images).subspan(place * source.pictureBytes, source.pictureBytes);
-    batch.labels[place] = source.write(numbers[place], batch.epoch, picture);
-  }
+  makeRoom(source, numbers.size(), batch);
+  for (std::size_t place = 0; place < numbers.size(); ++place)
+    writePicture(source, numbers[place], place, batch);
 }
 
 /// A batch that threads are writing.
@@ -160,20 +173,14 @@ void BatchLoader::work() {
     std::size_t place = piece.begin;
     std::exception_ptr error;
     try {
-      for (; place < piece.end; ++place) write(*piece.making, place);
+      Making& making = *piece.making;
+      for (; place < piece.end; ++place) writePicture(source_, making.numbers[place], place, making.batch);
     } catch (...) {
       error = std::current_exception();
     }
     lock.lock();
     finish(piece, place, std::move(error));
   }
-}
-
-void BatchLoader::write(Making& making, std::size_t place) const {
-  Batch& batch = making.batch;
-  const std::span picture =
-      std::span(batch.images).subspan(place * source_.pictureBytes, source_.pictureBytes);
-  batch.labels[place] = source_.write(making.numbers[place], batch.epoch, picture);
 }
 
 bool BatchLoader::mayBegin() const {
@@ -212,8 +219,7 @@ void BatchLoader::beginBatch() {
   batch.epoch = epoch_;
   batch.index = index_;
   batch.isLastOfEpoch = index_ + 1 == batchesPerEpoch_;
-  batch.images.resize(numbers.size() * source_.pictureBytes);
-  batch.labels.resize(numbers.size());
+  makeRoom(source_, numbers.size(), batch);
   making_.push_back(std::move(making));
   if (++index_ < batchesPerEpoch_) return;
   index_ = 0;

@@ -20,6 +20,12 @@ class Device;
 
 namespace unmetal::train {
 
+/// The class of a picture that another one is mixed with.
+struct OtherClass {
+  std::uint32_t label = 0;
+  float share = 0;  ///< of it in the mixture, up to 1/2
+};
+
 /// Some pictures of a data set, in the order of an epoch.
 struct Batch {
   /// Counted from 0.
@@ -30,6 +36,8 @@ struct Batch {
   /// One picture after the other (NHWC), in the format that the loader was asked for.
   std::vector<std::byte> images;
   std::vector<std::uint32_t> labels;
+  /// Of pictures that are mixtures of two; otherwise empty.
+  std::vector<OtherClass> others;
 
   std::size_t count() const { return labels.size(); }
 };
@@ -57,11 +65,22 @@ struct BatchOptions {
   std::size_t threads = 0;
 };
 
+/// The class of a picture, and of the one that is mixed with it.
+struct PictureClass {
+  PictureClass(std::uint32_t ownClass, const OtherClass& otherClass = {})
+      : label(ownClass), other(otherClass) {}
+
+  std::uint32_t label;
+  OtherClass other;
+};
+
 /// Where batches get their pictures from.
 struct BatchSource {
   std::size_t pictureBytes = 0;
-  /// Writes a picture as this epoch sees it. Called by several threads at once. @return its class
-  std::function<std::uint32_t(std::uint32_t number, std::uint64_t epoch, std::span<std::byte> picture)> write;
+  /// Writes a picture as this epoch sees it. Called by several threads at once.
+  std::function<PictureClass(std::uint32_t number, std::uint64_t epoch, std::span<std::byte> picture)> write;
+  /// Whether pictures are mixtures of two.
+  bool mixes = false;
 };
 
 /// Puts the pictures of these numbers into a batch, whose epoch is set, on this thread.
@@ -104,7 +123,6 @@ class BatchLoader {
 
   void startThreads();
   void work();
-  void write(Making& making, std::size_t place) const;
   bool hasWork() const;
   bool mayBegin() const;
   Piece takePiece();

@@ -38,28 +38,37 @@ std::vector<float> balancedWeights(std::span<const std::uint32_t> labels, std::s
 }
 
 StepLabels::StepLabels(const std::shared_ptr<mtl::Device>& device, std::size_t count, std::size_t classes,
-                       std::span<const float> classWeights)
-    : classes_(classes), classWeights_(classWeights.begin(), classWeights.end()) {
-  if (classWeights_.empty()) {
+                       std::span<const float> classWeights, const Augmentation& augmentation)
+    : classes_(classes),
+      classWeights_(classWeights.begin(), classWeights.end()),
+      smoothing_(static_cast<float>(augmentation.labelSmoothing)) {
+  if (classWeights_.empty() && augmentation.mixup == 0 && augmentation.labelSmoothing == 0) {
     states_ = mps::CNNLossLabels::createClassBatch(device, count, classes);
     return;
   }
   const mps::ImageDescriptor scores(mps::ImageFeatureChannelFormat::Float32, 1, 1, classes);
   targets_ = mps::ImageBatch::create(device, scores, count);
-  weights_ = mps::ImageBatch::create(device, scores, count);
+  if (!classWeights_.empty()) weights_ = mps::ImageBatch::create(device, scores, count);
   states_ = mps::CNNLossLabels::createBatch(device, {1, 1, 1}, targets_, weights_);
 }
 
-void StepLabels::write(std::span<const std::uint32_t> labels) {
-  if (classWeights_.empty()) return mps::CNNLossLabels::writeClassIndices(states_, labels);
-  std::vector<float> targets(labels.size() * classes_);
-  std::vector<float> weights(targets.size());
-  for (std::size_t i = 0; i < labels.size(); ++i) {
-    targets[i * classes_ + labels[i]] = 1;
-    std::fill_n(&weights[i * classes_], classes_, classWeights_[labels[i]]);
+void StepLabels::write(const Batch& batch) {
+  if (targets_.count() == 0) return mps::CNNLossLabels::writeClassIndices(states_, batch.labels);
+  std::vector<float> targets(batch.count() * classes_, smoothing_ / static_cast<float>(classes_));
+  std::vector<float> weights(classWeights_.empty() ? 0 : targets.size());
+  for (std::size_t i = 0; i < batch.count(); ++i) {
+    const std::uint32_t label = batch.labels[i];
+    const OtherClass other = batch.others.empty() ? OtherClass{} : batch.others[i];
+    const auto shares = std::span(targets).subspan(i * classes_, classes_);
+    shares[label] += (1 - smoothing_) * (1 - other.share);
+    shares[other.label] += (1 - smoothing_) * other.share;
+    if (!weights.empty())
+      std::fill_n(&weights[i * classes_], classes_,
+                  (1 - other.share) * classWeights_[label] + other.share * classWeights_[other.label]);
   }
   targets_.writeBytes(std::span<const float>(targets), mps::DataLayout::HeightxWidthxFeatureChannels);
-  weights_.writeBytes(std::span<const float>(weights), mps::DataLayout::HeightxWidthxFeatureChannels);
+  if (!weights.empty())
+    weights_.writeBytes(std::span<const float>(weights), mps::DataLayout::HeightxWidthxFeatureChannels);
 }
 
 double StepLabels::loss() const {

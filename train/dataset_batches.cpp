@@ -13,22 +13,32 @@ namespace {
 
 using mps::ImageFeatureChannelFormat;
 
-std::array<float, 256> makeFloatTable() {
-  std::array<float, 256> table{};
-  for (std::size_t i = 0; i < table.size(); ++i) table[i] = static_cast<float>(i) / 255.0F;
-  return table;
+/// What each byte becomes, for each channel.
+std::vector<std::array<float, 256>> tablesOf(std::size_t channels,
+                                             const std::optional<Normalization>& normalization) {
+  std::vector<std::array<float, 256>> tables(channels);
+  for (std::size_t value = 0; value < 256; ++value) {
+    std::vector<float> pixel(channels, static_cast<float>(value) / 255.0F);
+    if (normalization) normalize(pixel, *normalization);
+    for (std::size_t channel = 0; channel < channels; ++channel) tables[channel][value] = pixel[channel];
+  }
+  return tables;
 }
 
-void writeFloats(std::span<const std::uint8_t> pixels, std::byte* destination) {
-  static const std::array<float, 256> table = makeFloatTable();
-  for (std::size_t i = 0; i < pixels.size(); ++i)
-    std::memcpy(destination + i * sizeof(float), &table[pixels[i]], sizeof(float));
+void writeFloats(std::span<const std::uint8_t> pixels, const std::vector<std::array<float, 256>>& tables,
+                 std::byte* destination) {
+  for (std::size_t i = 0; i < pixels.size(); i += tables.size())
+    for (std::size_t channel = 0; channel < tables.size(); ++channel) {
+      std::memcpy(destination, &tables[channel][pixels[i + channel]], sizeof(float));
+      destination += sizeof(float);
+    }
 }
 
 }  // namespace
 
-mps::ImageFeatureChannelFormat formatOf(const Dataset& data, const mtl::Device& device) {
-  return data.hasBytes() ? pictureFormat(device) : ImageFeatureChannelFormat::Float32;
+ImageFeatureChannelFormat formatOf(const Dataset& data, const mtl::Device& device,
+                                   const std::optional<Normalization>& normalization) {
+  return data.hasBytes() && !normalization ? pictureFormat(device) : ImageFeatureChannelFormat::Float32;
 }
 
 BatchSource sourceFrom(const Dataset& data, const BatchContents& contents) {
@@ -36,26 +46,36 @@ BatchSource sourceFrom(const Dataset& data, const BatchContents& contents) {
   if (format != ImageFeatureChannelFormat::Unorm8 && format != ImageFeatureChannelFormat::Float32)
     throw mps::Error("pictures are handed out as unorm8 or float32 only");
   const AugmentedPictures pictures(data, contents.pictures, contents.augmentation, contents.seed);
+  const std::optional<Normalization>& normalization = contents.normalization;
+  if (normalization) checkNormalization(*normalization, contents.pictures);
   BatchSource source;
   source.pictureBytes = contents.pictures.count() * mps::bytesPerChannel(format);
+  source.mixes = contents.augmentation.mixup > 0;
   if (!data.hasBytes()) {
-    source.write = [pictures](std::uint32_t number, std::uint64_t epoch, std::span<std::byte> picture) {
+    source.write = [pictures, normalization](std::uint32_t number, std::uint64_t epoch,
+                                             std::span<std::byte> picture) {
       std::vector<float> values;
-      const std::uint32_t label = pictures.load(number, epoch, values);
+      const PictureClass found = pictures.load(number, epoch, values);
+      if (normalization) normalize(values, *normalization);
       std::memcpy(picture.data(), values.data(), picture.size());
-      return label;
+      return found;
     };
-    return source;
-  }
-  source.write = [pictures, format](std::uint32_t number, std::uint64_t epoch, std::span<std::byte> picture) {
-    std::vector<std::uint8_t> values;
-    const std::uint32_t label = pictures.load(number, epoch, values);
-    if (format == ImageFeatureChannelFormat::Float32)
-      writeFloats(values, picture.data());
-    else
+  } else if (format == ImageFeatureChannelFormat::Float32) {
+    source.write = [pictures, tables = tablesOf(contents.pictures.channels, normalization)](
+                       std::uint32_t number, std::uint64_t epoch, std::span<std::byte> picture) {
+      std::vector<std::uint8_t> values;
+      const PictureClass found = pictures.load(number, epoch, values);
+      writeFloats(values, tables, picture.data());
+      return found;
+    };
+  } else {
+    source.write = [pictures](std::uint32_t number, std::uint64_t epoch, std::span<std::byte> picture) {
+      std::vector<std::uint8_t> values;
+      const PictureClass found = pictures.load(number, epoch, values);
       std::memcpy(picture.data(), values.data(), picture.size());
-    return label;
-  };
+      return found;
+    };
+  }
   return source;
 }
 

@@ -1,11 +1,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "train/augmentation.hpp"
 #include "train/batch_loader.hpp"
 #include "train/dataset.hpp"
+#include "train/normalization.hpp"
 
 namespace mtl {
 class Device;
@@ -14,7 +16,8 @@ class Device;
 namespace unmetal::train::detail {
 
 /// The format in which these pictures go to a device: bytes to a GPU as they are, else float32.
-mps::ImageFeatureChannelFormat formatOf(const Dataset& data, const mtl::Device& device);
+mps::ImageFeatureChannelFormat formatOf(const Dataset& data, const mtl::Device& device,
+                                        const std::optional<Normalization>& normalization);
 
 /// How pictures of a data set become those of a batch.
 struct BatchContents {
@@ -22,7 +25,8 @@ struct BatchContents {
   /// Of the network: with a crop those of the data set may be larger.
   Shape pictures;
   Augmentation augmentation = {};
-  std::uint64_t seed = 0;  ///< of the augmentation
+  std::uint64_t seed = 0;                                     ///< of the augmentation
+  std::optional<Normalization> normalization = std::nullopt;  ///< of Float32
 };
 
 /// The pictures of `data`, which must outlive the source. @param contents with a format of formatOf

@@ -19,10 +19,10 @@ Fit::Fit(Network& network, mps::NNGraph& graph, FitSettings settings, const Data
       graph_(graph),
       settings_(std::move(settings)),
       queue_(network.device()->newCommandQueue()),
-      format_(formatOf(training, *network.device())),
+      format_(formatOf(training, *network.device(), network.normalization())),
       loader_(training.size(),
-              sourceFrom(training,
-                         {format_, network.inputShape(), settings_.augmentation, settings_.batches.seed}),
+              sourceFrom(training, {format_, network.inputShape(), settings_.augmentation,
+                                    settings_.batches.seed, network.normalization()}),
               settings_.batches),
       rateAt_(settings_.rates(loader_.batchesPerEpoch())) {
   const Shape& shape = network.inputShape();
@@ -30,7 +30,8 @@ Fit::Fit(Network& network, mps::NNGraph& graph, FitSettings settings, const Data
   for (InFlight& slot : slots_) {
     slot.images = mps::ImageBatch::create(network.device(),
                                           {format_, shape.width, shape.height, shape.channels}, batchSize);
-    slot.labels.emplace(network.device(), batchSize, network.outputShape().channels, settings_.classWeights);
+    slot.labels.emplace(network.device(), batchSize, network.outputShape().channels, settings_.classWeights,
+                        settings_.augmentation);
   }
 }
 
@@ -53,7 +54,7 @@ std::optional<double> Fit::runEpoch() {
 void Fit::encodeStep(const Batch& batch, InFlight& slot) {
   slot.images.writeBytes(std::span<const std::byte>(batch.images),
                          mps::DataLayout::HeightxWidthxFeatureChannels);
-  slot.labels->write(batch.labels);
+  slot.labels->write(batch);
   const double rate = rateAt_(step_);
   network_.setLearningRate(rate);
   slot.report = {batch.epoch + 1, batch.index + 1, loader_.batchesPerEpoch(), 0, rate};

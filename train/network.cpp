@@ -413,6 +413,15 @@ std::shared_ptr<mps::NNGraph> Network::makeInferenceGraph() const {
   return graph;
 }
 
+void Network::setNormalization(const std::optional<Normalization>& normalization) {
+  if (normalization) checkNormalization(*normalization, inputShape());
+  state_->normalization = normalization;
+}
+
+const std::optional<Normalization>& Network::normalization() const {
+  return state_->normalization;
+}
+
 void Network::setTensorCheck(TensorCheck check) {
   state_->tensorCheck = std::move(check);
   for (const Layer& layer : state_->layers) state_->checkTensorsOf(layer);

@@ -19,6 +19,7 @@
 #include "mps/trainable/trainable_layer.hpp"
 #include "train/evaluation.hpp"
 #include "train/layers.hpp"
+#include "train/normalization.hpp"
 
 namespace unmetal::train {
 
@@ -246,12 +247,20 @@ class Network {
   /// @throws mps::Error, naming file, layer and field, for what is no network
   static Network fromFile(const std::filesystem::path& path, const NetworkOptions& options = {},
                           const LoadOptions& loading = {});
-  /// Takes the weights of a file with the same labels and shapes: of save(), a checkpoint of the program, or one of your own.
-  /// Tensors of Float32, Float16, BF16 and F64 are taken.
+  /// Takes the weights of a file with the same labels and shapes: of save(), a checkpoint of the program, or one of your own. Of
+  /// save() the normalisation as well. Tensors of Float32, Float16, BF16 and F64 are taken.
   /// @param head what becomes of the last layer with weights where it is missing in the file, or of another shape
   /// @return the label of that layer in case it begins anew, else nothing
   /// @throws mps::Error, naming file and tensor, when one is missing or has another shape; nothing has changed then
   std::optional<std::string> loadWeights(const std::filesystem::path& path, Head head = Head::OfFile);
+  /// @}
+
+  /// @name Normalisation of pictures
+  /// Applied to all pictures that the network learns from and predicts, and stored in its files; whoever encodes its graphs does it
+  /// themselves. None at first. @throws mps::Error unless there is a number for each channel, finite, of deviations above 0
+  /// @{
+  void setNormalization(const std::optional<Normalization>& normalization);
+  [[nodiscard]] const std::optional<Normalization>& normalization() const;
   /// @}
 
   /// @name The node API

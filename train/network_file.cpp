@@ -11,6 +11,7 @@
 #include "train/network.hpp"
 #include "train/network_state.hpp"
 #include "train/network_text.hpp"
+#include "train/normalization_file.hpp"
 #include "train/weight_values.hpp"
 
 /// Networks and weights in files.
@@ -88,7 +89,9 @@ void Network::save(const std::filesystem::path& path) const {
   std::vector<mps::SafetensorsTensor> tensors;
   for (const auto& layer : trainableLayers())
     for (auto& tensor : layer->tensors(false)) tensors.push_back(std::move(tensor));
-  mps::writeSafetensors(path, std::move(tensors), {{networkKey, detail::networkText(layers())}});
+  mps::SafetensorsMetadata metadata{{networkKey, detail::networkText(layers())}};
+  if (normalization()) detail::addTo(metadata, *normalization());
+  mps::writeSafetensors(path, std::move(tensors), std::move(metadata));
 }
 
 Network Network::load(const std::filesystem::path& path, const NetworkOptions& options,
@@ -110,7 +113,9 @@ Network Network::load(const std::filesystem::path& path, const NetworkOptions& o
   });
   static_cast<void>(network.trainableLayers());
   network.setTensorCheck(nullptr);
+  const auto normalization = detail::normalizationIn(header, network.inputShape());
   readAll(network, header, newHead);
+  network.setNormalization(normalization);
   return network;
 }
 
@@ -133,7 +138,10 @@ std::optional<std::string> Network::loadWeights(const std::filesystem::path& pat
   const Layer* own = head == Head::Own ? headOf(*this) : nullptr;
   std::optional<std::string> kept;
   if (own != nullptr && !fits(header, *own)) kept = own->label;
+  const bool isOfSave = header.metadata().contains(networkKey);
+  const auto found = isOfSave ? detail::normalizationIn(header, inputShape()) : normalization();
   readAll(*this, header, kept);
+  setNormalization(found);
   return kept;
 }
 

@@ -21,6 +21,7 @@ struct NetworkState {
   std::shared_ptr<mps::NNOptimizer> optimizer;
   mps::AdamForm adamForm = mps::AdamForm::Adam;
   Network::TensorCheck tensorCheck;
+  std::optional<Normalization> normalization;
   /// For each layer that was looked at, null without parameters. Made when they are wanted.
   std::vector<std::shared_ptr<mps::TrainableLayer>> trainableOf;
   std::vector<std::shared_ptr<mps::TrainableLayer>> trainables;  ///< those that are not null

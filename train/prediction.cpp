@@ -59,13 +59,17 @@ class Classifier {
 /// Calls use(batch, probabilities) for all pictures, in their order.
 template <class Use>
 void classify(detail::NetworkState& network, const Network& handle, const Dataset& data, const Use& use) {
-  const auto format = detail::formatOf(data, *handle.device());
+  const auto format = detail::formatOf(data, *handle.device(), handle.normalization());
   Classifier classifier(network, handle, format);
   BatchOptions options;
   options.batchSize = std::min(picturesAtOnce(data.shape()), std::max<std::size_t>(data.size(), 1));
   options.lastBatch = LastBatch::Keep;
   options.shuffle = false;
-  BatchLoader loader(data.size(), detail::sourceFrom(data, {format, data.shape()}), options);
+  BatchLoader loader(
+      data.size(),
+      detail::sourceFrom(
+          data, {.format = format, .pictures = data.shape(), .normalization = handle.normalization()}),
+      options);
   for (Batch batch; loader.next(batch);) use(batch, classifier.probabilities(batch.images, batch.count()));
 }
 
@@ -116,8 +120,10 @@ std::vector<float> Network::predict(std::span<const float> pictures) const {
   std::vector<float> all;
   for (std::size_t first = 0; first < pictures.size(); first += most * size) {
     const auto part = pictures.subspan(first, std::min(most * size, pictures.size() - first));
+    std::vector<float> values(part.begin(), part.end());
+    if (normalization()) normalize(values, *normalization());
     const std::vector<float> probabilities =
-        classifier.probabilities(std::as_bytes(part), part.size() / size);
+        classifier.probabilities(std::as_bytes(std::span(values)), values.size() / size);
     all.insert(all.end(), probabilities.begin(), probabilities.end());
   }
   return all;

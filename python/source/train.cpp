@@ -138,11 +138,70 @@ Floats predict(const Network& network, const GivenArray& pictures) {
 
 namespace {
 
-void bindDataset(nb::module_& module) {
+void bindAnyDataset(nb::module_& module) {
   nb::enum_<train::Split>(module, "Split", "Parts of a data set.")
       .value("Training", train::Split::Training)
       .value("Test", train::Split::Test);
-  nb::class_<MemoryDataset> dataset(module, "Dataset", "Pictures in memory, with a class each.");
+  nb::class_<train::Dataset> dataset(module, "AnyDataset", "Pictures of one shape with a class each.");
+  dataset.def("__len__", [](const train::Dataset& self) { return self.size(); });
+  readOnly(
+      dataset, "shape", [](const train::Dataset& self) { return extentsOf(self.shape()); },
+      "(height, width, channels) of each picture.");
+  readOnly(
+      dataset, "class_names", [](const train::Dataset& self) { return self.classNames(); },
+      "Of all classes.");
+  dataset.def(
+      "load",
+      [](const train::Dataset& self, std::int64_t index) {
+        const train::Shape shape = self.shape();
+        auto* pixels = new std::vector<float>(shape.count());
+        const nb::capsule owner(
+            pixels, [](void* pointer) noexcept { delete static_cast<std::vector<float>*>(pointer); });
+        const std::uint32_t label = self.load(indexOf(index, self.size()), *pixels);
+        return std::pair(Floats(pixels->data(), {shape.height, shape.width, shape.channels}, owner), label);
+      },
+      "index"_a, "A picture as float32, and its class.");
+}
+
+void bindPictureFolder(nb::module_& module) {
+  nb::class_<train::PictureFolder, train::Dataset> folder(
+      module, "PictureFolder",
+      "PNG and JPEG files, a folder for each class; or folders train and val, validation or test, with those "
+      "inside. Pictures are scaled to cover the size, and what sticks out is cut off.");
+  folder.def(
+      "__init__",
+      [](train::PictureFolder* self, const std::filesystem::path& path, train::Split split,
+         const Extents& size, double validation, bool skipBad, std::optional<std::uint64_t> memory) {
+        const LockReleased released;
+        new (self) train::PictureFolder(path, split,
+                                        {.size = shapeOf(size),
+                                         .validation = validation,
+                                         .skipBad = skipBad,
+                                         .memory = memory,
+                                         .skipBadName = "skip_bad"});
+      },
+      "folder"_a, "split"_a, nb::kw_only(), "size"_a = Extents(64, 64, 3), "validation"_a = 0.2,
+      "skip_bad"_a = false, "memory"_a.none() = nb::none(),
+      "size: (height, width, channels), 1 or 3 channels. validation: the share of each class that Split.Test "
+      "has. skip_bad: what cannot be used is left out, not an error. memory: bytes of decoded pictures that "
+      "are "
+      "kept, half of the machine's but at most 2 GiB unless given; the others are decoded again in each "
+      "epoch.");
+  readOnly(
+      folder, "left_out", [](const train::PictureFolder& self) { return self.leftOut(); },
+      "A sentence for each thing that was left out.");
+  folder.def(
+      "file",
+      [](const train::PictureFolder& self, std::int64_t index) {
+        return self.file(indexOf(index, self.size()));
+      },
+      "index"_a, "The file of a picture.");
+}
+
+void bindDataset(nb::module_& module) {
+  bindAnyDataset(module);
+  nb::class_<MemoryDataset, train::Dataset> dataset(module, "Dataset",
+                                                    "Pictures in memory, with a class each.");
   dataset.def(
       "__init__",
       [](MemoryDataset* self, const GivenArray& pictures, const GivenArray& labels,
@@ -153,23 +212,17 @@ void bindDataset(nb::module_& module) {
       "Copies arrays [picture][row][column][channel], or without channels, of uint8 (255 is 1.0) or float32, "
       "and their "
       "classes from 0. Without class_names there are as many classes as the labels have.");
-  dataset.def("__len__", [](const MemoryDataset& self) { return self.size(); });
-  readOnly(
-      dataset, "shape", [](const MemoryDataset& self) { return extentsOf(self.shape()); },
-      "(height, width, channels) of each picture.");
-  readOnly(
-      dataset, "class_names", [](const MemoryDataset& self) { return self.classNames(); }, "Of all classes.");
-  dataset.def(
-      "load",
-      [](const MemoryDataset& self, std::int64_t index) {
-        const train::Shape shape = self.shape();
-        auto* pixels = new std::vector<float>(shape.count());
-        const nb::capsule owner(
-            pixels, [](void* pointer) noexcept { delete static_cast<std::vector<float>*>(pointer); });
-        const std::uint32_t label = self.load(indexOf(index, self.size()), *pixels);
-        return std::pair(Floats(pixels->data(), {shape.height, shape.width, shape.channels}, owner), label);
+  nb::class_<train::SyntheticDataset, MemoryDataset> synthetic(
+      module, "SyntheticDataset",
+      "Generated pictures in 10 classes, which a network learns within a few steps: for tests and "
+      "benchmarks.");
+  synthetic.def(
+      "__init__",
+      [](train::SyntheticDataset* self, train::Split split, const Extents& shape) {
+        new (self) train::SyntheticDataset(split, shapeOf(shape));
       },
-      "index"_a, "A picture as float32, and its class.");
+      "split"_a, "shape"_a = Extents(28, 28, 1), "shape: (height, width, channels), sides from 4 to 16384.");
+  bindPictureFolder(module);
   module.def(
       "fashion_mnist",
       [](train::Split split, const std::filesystem::path& folder) {
@@ -179,6 +232,36 @@ void bindDataset(nb::module_& module) {
       "Fashion-MNIST: 60,000 training and 10,000 test pictures of clothes, 28 x 28 x 1, 10 classes, from the "
       "files of "
       "Debian's package dataset-fashion-mnist; or MNIST from a folder.");
+  module.def(
+      "cifar10", &train::cifar10, "split"_a, "folder"_a,
+      "CIFAR-10: 50,000 training and 10,000 test pictures, 32 x 32 x 3, 10 classes, from the files of its "
+      "binary version.");
+}
+
+void bindNormalization(nb::module_& module) {
+  using train::Normalization;
+  nb::class_<Normalization> normalization(module, "Normalization",
+                                          "(value - mean) / deviation of the values of each channel.");
+  normalization.def(
+      "__init__",
+      [](Normalization* self, const std::vector<float>& mean, const std::vector<float>& deviation) {
+        new (self) Normalization{mean, deviation};
+      },
+      "mean"_a, "deviation"_a, "A number for each channel; deviations are above 0.");
+  readOnly(
+      normalization, "mean", [](const Normalization& self) { return self.mean; }, "Of each channel.");
+  readOnly(
+      normalization, "deviation", [](const Normalization& self) { return self.deviation; },
+      "Of each channel.");
+  normalization
+      .def_static("imagenet", &Normalization::imagenet, "Of ImageNet's pictures, in red, green, blue.")
+      .def_static(
+          "of",
+          [](const train::Dataset& data) {
+            const LockReleased released;
+            return Normalization::of(data);
+          },
+          "data"_a, "Mean and standard deviation of all pixels of a data set.");
 }
 
 void bindWeightedLayers(nb::class_<Features>& features) {
@@ -331,12 +414,19 @@ void bindNetwork(nb::module_& module) {
         return labels;
       },
       "Of all layers, from the pictures on.");
+  network.def_prop_rw(
+      "normalization", [](const Network& self) { return self.normalization(); },
+      [](Network& self, const std::optional<train::Normalization>& normalization) {
+        self.setNormalization(normalization);
+      },
+      nb::for_setter(nb::arg("normalization").none()),
+      "Applied to all pictures that the network learns from and predicts, and stored in its files; or None.");
   network
       .def("summary", &Network::summary,
            "A table of layers: label and kind, shape of the result, parameters, memory, multiply-adds.")
       .def(
           "evaluate",
-          [](const Network& self, const MemoryDataset& data) {
+          [](const Network& self, const train::Dataset& data) {
             const LockReleased released;
             return self.evaluate(data);
           },
@@ -401,6 +491,7 @@ void bindTrain(nb::module_& module) {
       .value("Bilinear", train::UpsamplingMode::Bilinear, "Between the centres of pixels.");
   bindEvaluation(module);
   bindDataset(module);
+  bindNormalization(module);
   nb::class_<Features> features(
       module, "Features",
       "What a layer of a network makes of a picture: a handle to chain further layers on.");

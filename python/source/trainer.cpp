@@ -14,7 +14,6 @@ namespace python {
 namespace {
 
 namespace train = unmetal::train;
-using train::MemoryDataset;
 using train::Network;
 using train::Trainer;
 template <class Report>
@@ -39,7 +38,8 @@ void makeTrainer(Trainer* self, const Network& network, const Choice& optimizer,
                  double warmup, std::optional<double> weightDecay, double clipNorm, std::uint64_t seed,
                  std::optional<mps::ImageFeatureChannelFormat> format, train::BestBy bestBy, bool keepBest,
                  std::uint64_t patience, const std::vector<float>& classWeights, double averageDecay,
-                 const Callback<train::StepReport>& onStep, const Callback<train::EpochReport>& onEpoch) {
+                 const Callback<train::StepReport>& onStep, const Callback<train::EpochReport>& onEpoch,
+                 const std::string& augmentation) {
   train::TrainerOptions options;
   options.epochs = epochs;
   options.batchSize = batchSize;
@@ -55,6 +55,7 @@ void makeTrainer(Trainer* self, const Network& network, const Choice& optimizer,
   options.patience = patience;
   options.classWeights = classWeights;
   options.averageDecay = averageDecay;
+  options.augmentation = train::parseAugmentation(augmentation);
   if (onStep) options.onStep = *onStep;
   if (onEpoch) options.onEpoch = *onEpoch;
   new (self) Trainer(network, withSignals(std::move(options)));
@@ -98,7 +99,7 @@ void bindTrainerConstructor(nb::class_<Trainer>& trainer, const Default& optimiz
               "warmup"_a = 0.0, "weight_decay"_a.none() = nb::none(), "clip_norm"_a = 0.0, "seed"_a = 0,
               "format"_a.none() = nb::none(), "best_by"_a = train::BestBy::Accuracy, "keep_best"_a = false,
               "patience"_a = 0, "class_weights"_a = std::vector<float>{}, "average_decay"_a = 0.0,
-              "on_step"_a.none() = nb::none(), "on_epoch"_a.none() = nb::none(),
+              "on_step"_a.none() = nb::none(), "on_epoch"_a.none() = nb::none(), "augmentation"_a = "none",
               "optimizer: sgd, momentum, nesterov, rmsprop, adam, amsgrad, adamw, or an NNOptimizer. "
               "schedule: constant, step, "
               "step:EPOCHS[:FACTOR], cosine or one-cycle, behind warmup epochs. weight_decay: 0, of adamw "
@@ -109,12 +110,13 @@ void bindTrainerConstructor(nb::class_<Trainer>& trainer, const Default& optimiz
               "class. average_decay: of "
               "a moving average of the weights, which validation uses and fit leaves in the network; 0: "
               "none. on_step and on_epoch "
-              "return whether to go on.");
+              "return whether to go on. augmentation: what each epoch does to training pictures, e.g. "
+              "crop+flip+rotate:10.");
 }
 
 /// [(learning rate, loss, smoothed loss)] and the suggestion.
 using Curve = std::pair<std::vector<std::tuple<double, double, double>>, double>;
-Curve findRate(const Network& network, const MemoryDataset& data, const std::string& optimizer,
+Curve findRate(const Network& network, const train::Dataset& data, const std::string& optimizer,
                std::size_t batchSize, double lowest, double highest, std::uint64_t steps,
                std::uint64_t seed) {
   train::TrainerOptions options;
@@ -180,7 +182,7 @@ void bindTrainer(nb::module_& module) {
   trainer
       .def(
           "fit",
-          [](Trainer& self, const MemoryDataset& training, const MemoryDataset* validation) {
+          [](Trainer& self, const train::Dataset& training, const train::Dataset* validation) {
             const LockReleased released;
             return validation != nullptr ? self.fit(training, *validation) : self.fit(training);
           },
@@ -188,7 +190,7 @@ void bindTrainer(nb::module_& module) {
           "Trains for all epochs; another call goes on where this one has ended. A report for each epoch.")
       .def(
           "evaluate",
-          [](const Trainer& self, const MemoryDataset& data) {
+          [](const Trainer& self, const train::Dataset& data) {
             const LockReleased released;
             return self.evaluate(data);
           },
@@ -200,7 +202,7 @@ void bindTrainer(nb::module_& module) {
   readOnly(
       trainer, "network", [](const Trainer& self) { return self.network(); }, "What it trains.");
   module.def(
-      "balanced_class_weights", [](const MemoryDataset& data) { return train::balancedClassWeights(data); },
+      "balanced_class_weights", [](const train::Dataset& data) { return train::balancedClassWeights(data); },
       "data"_a,
       "Weights with which rare classes count as much as frequent ones; their mean over the pictures is 1.");
   module.def("find_learning_rate", &findRate, "network"_a, "training"_a, nb::kw_only(),

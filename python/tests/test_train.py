@@ -1,5 +1,8 @@
 """Networks, data sets and the trainer from Python."""
 
+import struct
+import zlib
+
 import numpy as np
 import pytest
 
@@ -123,6 +126,71 @@ def test_wrong_data_and_options_are_refused():
         train.Trainer(small_network(), optimizer="adamant")
     with pytest.raises(unmetal.ArgumentError, match="shape of a picture is 4x8x1, expected 8x8x1"):
         small_network().predict(np.zeros((1, 4, 8), np.float32))
+
+
+def write_png(path, pixels):
+    """A PNG file of bytes in grey."""
+    def chunk(name, content):
+        return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
+
+    height, width = pixels.shape
+    rows = b"".join(b"\0" + row.tobytes() for row in pixels)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)) +
+                     chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
+
+
+def test_a_folder_of_pictures(tmp_path):
+    for name, value in ("cat", 51), ("dog", 102):
+        for i in range(5):
+            write_png(tmp_path / name / f"{i}.png", np.full((9, 12), value + i, np.uint8))
+    training = train.PictureFolder(tmp_path, train.Split.Training, size=(8, 8, 1))
+    validation = train.PictureFolder(tmp_path, train.Split.Test, size=(8, 8, 1), memory=0)
+    assert (len(training), len(validation), training.class_names) == (8, 2, ["cat", "dog"])
+    assert training.shape == (8, 8, 1) and training.file(4) == tmp_path / "dog" / "0.png"
+    picture, label = validation.load(1)
+    assert label == 1 and np.array_equal(picture, np.full((8, 8, 1), 106 / np.float32(255), np.float32))
+    network = small_network()
+    network.normalization = train.Normalization.of(training)
+    trainer = train.Trainer(network, epochs=2, batch_size=4, augmentation="crop+flip+rotate:10+smooth:0.1")
+    reports = trainer.fit(training, validation)
+    assert reports[-1].validation.count == 2 and network.evaluate(validation).count == 2
+    (tmp_path / "dog" / "5.png").write_bytes(b"")
+    with pytest.raises(unmetal.Error, match="5.png is empty; skip_bad goes on without"):
+        train.PictureFolder(tmp_path, train.Split.Training, size=(8, 8, 1), validation=0.01)
+    skipped = train.PictureFolder(tmp_path, train.Split.Training, size=(8, 8, 1), validation=0.01, skip_bad=True)
+    assert len(skipped) == 10 and skipped.left_out == [f"{tmp_path}/dog/5.png is empty"]
+
+
+def test_generated_pictures_and_cifar(tmp_path):
+    data = train.SyntheticDataset(train.Split.Test, (16, 16, 3))
+    assert len(data) == 1024 and data.shape == (16, 16, 3) and isinstance(data, train.AnyDataset)
+    (tmp_path / "test_batch.bin").write_bytes(bytes([7]) + bytes(3072))
+    cifar = train.cifar10(train.Split.Test, tmp_path)
+    assert len(cifar) == 1 and cifar.load(0)[1] == 7
+
+
+def test_normalization_is_stored(tmp_path):
+    pictures, _ = bars(4)
+    network = small_network()
+    expected = network.predict((pictures - np.float32(0.5)) / np.float32(0.25))
+    assert network.normalization is None
+    network.normalization = train.Normalization([0.5], [0.25])
+    assert np.allclose(network.predict(pictures), expected)
+    network.save(tmp_path / "net.safetensors")
+    loaded = train.Network.load(tmp_path / "net.safetensors")
+    assert (loaded.normalization.mean, loaded.normalization.deviation) == ([0.5], [0.25])
+    with pytest.raises(unmetal.Error, match="3 means and 3 deviations"):
+        network.normalization = train.Normalization.imagenet()
+
+
+@pytest.mark.parametrize("augmentation, sentence", [
+    ("rotate:400", "rotate is \"rotate:400\", expected degrees above 0 and up to 180"),
+    ("flip+crop", "augmentation \"flip\\+crop\" is not known"),
+])
+def test_augmentation_that_cannot_be(augmentation, sentence):
+    with pytest.raises(unmetal.Error, match=sentence):
+        train.Trainer(small_network(), augmentation=augmentation)
 
 
 def test_adamw_decays_weights():

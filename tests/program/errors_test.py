@@ -35,7 +35,7 @@ class Arguments(ProgramTest):
                               ("--init-from", ""), ("--plans", ""),
                               ("--data", "fashion-mnist:"), ("--data", "synthetic:3x3x3"), ("--data", "synthetic:1x1x1"),
                               ("--picture-size", "64x64"), ("--picture-size", "64x64x2"), ("--validation", "1"), ("--augment", ""), ("--augment", "rotate"),
-                              ("--augment", "flip+crop"), ("--augment", "rotate:400"), ("--augment", "resized-crop:2")):
+                              ("--augment", "flip+crop"), ("--augment", "rotate:400"), ("--augment", "resized-crop:2"), ("--normalize", "all")):
             with self.subTest(option=option, value=value):
                 arguments = self.with_option(self.train_arguments("run"), option, value)
                 done = self.expect_error(arguments, option.strip("-") if option == "--data" else option)

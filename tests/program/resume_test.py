@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 import subprocess
 import time
 import unittest
@@ -245,8 +246,24 @@ class Resume(ProgramTest):
         self.assertTrue((self.folder / "parts" / "checkpoint.safetensors").read_bytes() ==
                         (self.folder / "whole" / "checkpoint.safetensors").read_bytes())
 
+    def test_a_resume_and_eval_keep_the_normalization(self):
+        self.assertIn("normalization: computed\n", done := self.train("whole", "--normalize", "computed"))
+        self.train("parts", "--normalize", "computed", "--steps", 5)
+        self.expect_error(self.train_arguments("parts", "--resume", "--normalize", "none"), "--normalize")
+        self.assertIn("normalization: computed\n", self.train("parts", "--resume"))
+        whole = self.folder / "whole" / "checkpoint.safetensors"
+        self.assertTrue((self.folder / "parts" / "checkpoint.safetensors").read_bytes() == whole.read_bytes())
+        self.train("without")
+        self.assertNotEqual(metrics(self.folder / "whole")[-1]["train_loss"], metrics(self.folder / "without")[-1]["train_loss"])
+        accuracy = re.search(r"final validation accuracy ([0-9.]+) %", done).group(1)
+        evaluation = run("eval", str(whole))
+        self.assertEqual((evaluation.returncode, evaluation.stderr), (0, ""))
+        self.assertIn(f"accuracy {accuracy} %", evaluation.stdout)
+        self.expect_error(self.train_arguments("grey", "--normalize", "imagenet"),
+                          "normalization: there are 3 means and 3 deviations, expected one for each channel of 28x28x1")
+
     def test_a_resume_keeps_the_augmentation(self):
-        for augmentation in ("none", "crop", "flip", "crop+flip", "resized-crop:0.5+shift:0.1+rotate:10+contrast:0.2"):
+        for augmentation in ("none", "crop", "flip", "crop+flip", "resized-crop:0.5+shift:0.1+rotate:10+contrast:0.2+mixup:0.2+smooth:0.1"):
             with self.subTest(augmentation=augmentation):
                 whole, parts = f"whole {augmentation}", f"parts {augmentation}"
                 options = ["--augment", augmentation]
