@@ -152,8 +152,6 @@ TEST_F(OnnxExport, WhatAPolicyDoesThatOnnxCannotSayIsRefused) {
   };
   refuses(mps::CNNNeuronReLUNode::create(source), "it reads nothing but pixels outside of its source",
           moved(11));
-  refuses(mps::CNNPoolingAverageNode::create(source, 3, 1),
-          "windows lie outside of its source, where ONNX has no average", moved(-3));
   refuses(mps::CNNUpsamplingNearestNode::create(source, 2, 2),
           "its padding policy moves the result, and ONNX resizes whole pictures", moved(1));
   refuses(mps::NNPadNode::create(source, {1, 1, 0}, {1, 1, 0}, mps::ImageEdgeMode::Zero),
@@ -166,6 +164,9 @@ TEST_F(OnnxExport, WhatAPolicyDoesThatOnnxCannotSayIsRefused) {
           [](mps::CNNKernel& kernel) { kernel.setDestinationFeatureChannelOffset(4); });
   refuses(mps::CNNNeuronReLUNode::create(source), "it reads channels that its source does not have",
           [](mps::CNNKernel& kernel) { kernel.setSourceFeatureChannelOffset(8); });
+  refuses(mps::CNNPoolingMaxNode::create(source, 2),
+          "its padding policy lets it write some channels of its result alone",
+          [](mps::CNNKernel& kernel) { kernel.setSourceFeatureChannelOffset(4); });
 }
 
 class Alpha final : public mps::NNGramMatrixCallback {

@@ -115,6 +115,7 @@ class GraphTranslator {
     checkText(kernel.label());
     model_.beginStep(kernel.label().empty() ? kernel.className() : kernel.label());
     selectChannels(step);
+    checkChannels(step, index);
     values_[given.result] = valueOf(step);
   }
 
@@ -124,6 +125,17 @@ class GraphTranslator {
       throw step.refusal("it is for training; export a graph of what comes before the loss");
     if (kernel.destinationFeatureChannelOffset() != 0 || !covers(clipRectOf(kernel), result))
       throw step.refusal("its padding policy lets it write a part of its result alone");
+  }
+
+  /// A policy of the user's may give a result other channels than the kernel writes.
+  void checkChannels(const Step& step, StepIndex index) const {
+    const ProgramStep& given = program_.steps[index];
+    auto* unary = dynamic_cast<mps::CNNKernel*>(&step.kernel);
+    if (unary == nullptr || !mps::detail::hasCustomPadding(*unary)) return;
+    const mps::ImageDescriptor written = unary->sizeDestination(layout_.images[given.sources.front()]);
+    mps::detail::placeSources(layout_, index, *unary);
+    if (written.featureChannels() != layout_.images[given.result].featureChannels())
+      throw step.refusal("its padding policy lets it write some channels of its result alone");
   }
 
   static std::string valueOf(const Step& step) {

@@ -30,45 +30,41 @@ std::string addMaximum(const Step& step, const mps::CNNPooling& pooling) {
   return step.add("MaxPool", {source.picture.value}, std::move(attributes));
 }
 
-/// Zeros around a source that are counted: as many as there are, at most `band` pixels on each side.
-Picture withBand(const Step& step, const Windows& windows, std::int64_t bandX, std::int64_t bandY) {
-  const auto width = [](std::int64_t padding, std::int64_t band) {
-    return std::clamp<std::int64_t>(padding, 0, band);
-  };
-  const std::int64_t left = width(windows.x.paddingBefore(), bandX);
-  const std::int64_t top = width(windows.y.paddingBefore(), bandY);
-  return step.pixels(step.source(),
-                     {-left, -top, step.source().width + left + width(windows.x.paddingAfter(), bandX),
-                      step.source().height + top + width(windows.y.paddingAfter(), bandY)},
-                     mps::ImageEdgeMode::Zero);
+/// How many taps of each window along an axis lie in the source or a band of pixels around it.
+std::vector<std::int64_t> countsOf(const mps::detail::WindowAxis& axis, std::size_t band) {
+  mps::detail::WindowAxis grown = axis;
+  grown.sourceSize += 2 * static_cast<std::int64_t>(band);
+  grown.offset += static_cast<std::int64_t>(band);
+  std::vector<std::int64_t> counts;
+  for (std::int64_t i = 0; i < axis.destinationSize; ++i)
+    counts.push_back(std::max<std::int64_t>(grown.endInside(i) - grown.firstInside(i), 0));
+  return counts;
 }
 
-/// The step behind those zeros.
-Step behindBand(const Step& given, const mps::CNNPoolingAverage& pooling, Windows& windows) {
-  Step step = given;
-  step.sources[0] = withBand(given, windows, static_cast<std::int64_t>(pooling.zeroPadSizeX()),
-                             static_cast<std::int64_t>(pooling.zeroPadSizeY()));
-  const auto move = [](mps::detail::WindowAxis& axis, std::int64_t size, std::size_t band) {
-    axis.offset += std::clamp<std::int64_t>(axis.paddingBefore(), 0, static_cast<std::int64_t>(band));
-    axis.sourceSize = size;
-  };
-  move(windows.x, step.source().width, pooling.zeroPadSizeX());
-  move(windows.y, step.source().height, pooling.zeroPadSizeY());
-  return step;
+/// What makes averages of whole windows those of the taps that count: 0 where none does.
+std::string countedFactor(const Step& step, const mps::CNNPoolingAverage& pooling, const Windows& windows) {
+  const std::int64_t all = windows.x.kernelSize * windows.y.kernelSize;
+  std::vector<float> factors;
+  for (const std::int64_t rows : countsOf(windows.y, pooling.zeroPadSizeY()))
+    for (const std::int64_t columns : countsOf(windows.x, pooling.zeroPadSizeX()))
+      factors.push_back(rows * columns == 0 ? 0
+                                            : static_cast<float>(all) / static_cast<float>(rows * columns));
+  return step.model.constant("factor", {1, 1, step.result.height, step.result.width}, std::move(factors));
 }
 
-std::string addAverage(const Step& given, const mps::CNNPoolingAverage& pooling) {
-  Windows windows = windowsOf(pooling, given);
-  const bool countsZeros = pooling.edgeMode() == mps::ImageEdgeMode::Zero;
-  const Step step = countsZeros ? given : behindBand(given, pooling, windows);
+std::string addAverage(const Step& step, const mps::CNNPoolingAverage& pooling) {
+  const Windows windows = windowsOf(pooling, step);
+  const bool countsAll = pooling.edgeMode() == mps::ImageEdgeMode::Zero;
+  const bool hasBand = pooling.zeroPadSizeX() != 0 || pooling.zeroPadSizeY() != 0;
+  // The operator counts either all taps or those in the source, of which there has to be one.
+  const bool isFactorNeeded = !countsAll && (hasBand || !isWithin(windows, mostPadding(windows)));
   const PaddedSource source = padSource(step, windows, mps::ImageEdgeMode::Zero, mostPadding(windows));
-  if (!countsZeros && !isWithin(windows, mostPadding(windows)))
-    throw step.refusal("windows lie outside of its source, where ONNX has no average");
-  return step.add("AveragePool", {source.picture.value},
-                  {windows.kernelShape(),
-                   windows.strides(),
-                   source.attribute(),
-                   {"count_include_pad", std::int64_t{countsZeros}}});
+  const std::string average = step.add("AveragePool", {source.picture.value},
+                                       {windows.kernelShape(),
+                                        windows.strides(),
+                                        source.attribute(),
+                                        {"count_include_pad", std::int64_t{countsAll || isFactorNeeded}}});
+  return isFactorNeeded ? step.add("Mul", {average, countedFactor(step, pooling, windows)}) : average;
 }
 
 std::string addNorm(const Step& step, const mps::CNNPooling& pooling) {
