@@ -1,42 +1,19 @@
 """ONNX files: onnx's checker takes them, and ONNX Runtime computes of them what the library does."""
 
 import json
+import pathlib
+import re
 
 import numpy as np
 import pytest
 
 import unmetal
-from sources import Filters, floats
+from onnx_running import close, network_tolerance, node_tolerance, run
+from sources import Filters
 from unmetal import NNDefaultPadding, NNPadding, NNPaddingMethod, train
 
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
-
-node_tolerance, network_tolerance = 2e-6, 1e-5  # relative to the largest value of a picture
-
-
-def run(path, *pictures):
-    """The results of a file, channels last as the library's. It was made for any number of pictures."""
-    onnx.checker.check_model(onnx.load(path), full_check=True)
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 2
-    options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    assert all(entry.shape[0] == "batch" for entry in [*session.get_inputs(), *session.get_outputs()])
-    given = {entry.name: np.ascontiguousarray(batch.transpose(0, 3, 1, 2))
-             for entry, batch in zip(session.get_inputs(), pictures)}
-    results = session.run(None, given)
-    for entry, result in zip(session.get_outputs(), results):
-        assert list(result.shape[1:]) == entry.shape[1:]
-    return [result.transpose(0, 2, 3, 1) for result in results]
-
-
-def close(found, expected, tolerance):
-    assert found.shape == expected.shape
-    largest = np.abs(expected).max((1, 2, 3), keepdims=True)
-    error = np.abs(found - expected) / np.maximum(largest, 1e-30)
-    assert error.max() <= tolerance, f"off by {error.max()}"
-
 
 def encoded(graph, device, *pictures):
     images = [unmetal.ImageBatch.from_array(device, batch) for batch in pictures]
@@ -510,3 +487,13 @@ def test_what_is_refused_names_the_node(device, tmp_path):
     with pytest.raises(unmetal.Error, match='cannot export CNNLossNode "error" to ONNX: it is for training'):
         unmetal.onnx.export_graph(unmetal.NNGraph(device, loss.result_image), [size], tmp_path / "graph.onnx")
     assert not list(tmp_path.iterdir())
+
+
+def test_the_python_of_the_page(tmp_path, monkeypatch, capsys):
+    page = (pathlib.Path(__file__).parents[2] / "docs" / "onnx.md").read_text()
+    monkeypatch.chdir(tmp_path)
+    network = train.Network((8, 8, 3))
+    network.input.convolution(4, 3).relu().dense(2)
+    for block in re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL):
+        exec(block, {"unmetal": unmetal, "network": network})
+    assert re.fullmatch(r"\[('(cat|dog)'(, )?){4}\]\n", capsys.readouterr().out)
