@@ -58,8 +58,7 @@ class Custom final : public mps::NNPadding {
   Change change_;
 };
 
-class OnnxExport : public testing::Test {
- protected:
+struct OnnxExport : testing::Test {
   std::shared_ptr<mtl::Device> device = mtl::createSystemDefaultDevice();
   mps::detail::TestFolder folder;
   std::filesystem::path path = folder / "graph.onnx";

@@ -11,7 +11,7 @@ void GraphBuilder::beginStep(const std::string& name) {
 
 std::string GraphBuilder::add(const std::string& type, std::vector<std::string> inputs,
                               std::vector<Attribute> attributes) {
-  const std::string name = unused(step_ + "/" + type);
+  std::string name = unused(step_ + "/" + type);
   model_.nodes.push_back({type, name, std::move(inputs), {name}, std::move(attributes)});
   return name;
 }

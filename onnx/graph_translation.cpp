@@ -2,7 +2,9 @@
 
 #include <utility>
 
+#include "mps/core/cnn_binary_kernel.hpp"
 #include "mps/core/cnn_gradient_kernel.hpp"
+#include "mps/core/cnn_multiary_kernel.hpp"
 #include "mps/core/error.hpp"
 #include "mps/graph/graph_layout.hpp"
 #include "onnx/step.hpp"
