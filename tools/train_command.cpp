@@ -192,7 +192,8 @@ void addTrainCommand(CLI::App& program) {
   command->add_flag("--allow-reduced-precision", options->allowReducedPrecision,
                     "A GPU may multiply with the 11 bits of TF32; faster, not the CPU's bits");
   command
-      ->add_option("--out", options->out, "Folder for metrics.csv, curves.svg, graph.svg and the checkpoints")
+      ->add_option("--out", options->out,
+                   "Folder for metrics.csv, the checkpoints and pictures of the training (.svg)")
       ->check(nameOf("a folder"))
       ->capture_default_str();
   command
