@@ -39,12 +39,12 @@ NamedData synthetic(Split split, const train::Shape& shape) {
   return data;
 }
 
-/// Of training pictures: what is cut out of them is not enlarged, up to twice their sides.
+/// Of training pictures: what is cut out of them is not enlarged, up to one and a half times their sides.
 train::Shape storedSize(const DataOptions& options) {
   const train::Augmentation& augmentation = options.augmentation;
   if (augmentation.crop > 0) return train::shapeForCrops(options.size, augmentation.crop);
   if (augmentation.resizedCrop > 0)
-    return train::shapeForCrops(options.size, std::min(1.0, 1 / std::sqrt(augmentation.resizedCrop) - 1));
+    return train::shapeForCrops(options.size, std::min(0.5, 1 / std::sqrt(augmentation.resizedCrop) - 1));
   return options.size;
 }
 
@@ -53,6 +53,7 @@ NamedData pictureFolder(const std::filesystem::path& folder, Split split, const 
   pictures.size = options.size;
   if (split == Split::Training) pictures.size = storedSize(options);
   pictures.validation = options.validation;
+  pictures.memory = options.memory;
   pictures.skipBad = options.skipBad;
   pictures.skipBadName = "--skip-bad";
   train::PictureFolder read(folder, split, pictures);
