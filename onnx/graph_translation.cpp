@@ -16,7 +16,6 @@ namespace {
 using mps::detail::GraphLayout;
 using mps::detail::GraphProgram;
 using mps::detail::ImageIndex;
-using mps::detail::ProgramImage;
 using mps::detail::ProgramStep;
 using mps::detail::StepIndex;
 
