@@ -12,8 +12,8 @@ namespace unmetal::onnx::detail {
 
 struct Field {
   std::uint32_t number = 0;
-  std::uint64_t integer = 0;  ///< of a varint, or four bytes
-  std::string_view text = {};
+  std::uint64_t integer = 0;   ///< of a varint, or four bytes
+  std::string_view text = {};  ///< or the bytes of a double
 };
 
 class MessageReader {
@@ -33,6 +33,9 @@ class MessageReader {
     switch (tag & 7U) {
       case 0:
         field.integer = varint();
+        return field;
+      case 1:
+        field.text = take(sizeof(double));
         return field;
       case 2:
         field.text = take(varint());

@@ -7,6 +7,7 @@ namespace unmetal::onnx::detail {
 namespace {
 
 constexpr std::uint32_t varintType = 0;
+constexpr std::uint32_t eightBytesType = 1;
 constexpr std::uint32_t lengthType = 2;
 constexpr std::uint32_t fourBytesType = 5;
 /// A shorter one is appended to the piece before it.
@@ -21,11 +22,18 @@ void Message::addInteger(std::uint32_t field, std::int64_t value) {
 
 void Message::addFloat(std::uint32_t field, float value) {
   appendTag(field, fourBytesType);
-  const auto bits = std::bit_cast<std::uint32_t>(value);
-  for (unsigned shift = 0; shift < 32; shift += 8) {
-    const char byte = static_cast<char>((bits >> shift) & 0xFFU);
-    append({&byte, 1});
-  }
+  appendBytes(std::bit_cast<std::uint32_t>(value), sizeof(float));
+}
+
+void Message::addDouble(std::uint32_t field, double value) {
+  appendTag(field, eightBytesType);
+  appendBytes(std::bit_cast<std::uint64_t>(value), sizeof(double));
+}
+
+void Message::addDoubles(std::uint32_t field, std::span<const double> values) {
+  appendTag(field, lengthType);
+  appendVarint(values.size_bytes());
+  for (const double value : values) appendBytes(std::bit_cast<std::uint64_t>(value), sizeof(double));
 }
 
 void Message::addText(std::uint32_t field, std::string text) {
@@ -60,6 +68,14 @@ void Message::appendVarint(std::uint64_t value) {
   }
   const char last = static_cast<char>(value);
   append({&last, 1});
+}
+
+/// The lowest one first.
+void Message::appendBytes(std::uint64_t value, unsigned count) {
+  for (unsigned i = 0; i < count; ++i) {
+    const char byte = static_cast<char>((value >> (8 * i)) & 0xFFU);
+    append({&byte, 1});
+  }
 }
 
 void Message::appendTag(std::uint32_t field, std::uint32_t wireType) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,6 +21,9 @@ class Message {
  public:
   void addInteger(std::uint32_t field, std::int64_t value);
   void addFloat(std::uint32_t field, float value);
+  void addDouble(std::uint32_t field, double value);
+  /// Of a field that the format's description calls packed.
+  void addDoubles(std::uint32_t field, std::span<const double> values);
   void addText(std::uint32_t field, std::string text);
   void addMessage(std::uint32_t field, Message message);
 
@@ -31,6 +35,7 @@ class Message {
  private:
   void append(std::string_view bytes);
   void appendVarint(std::uint64_t value);
+  void appendBytes(std::uint64_t value, unsigned count);
   void appendTag(std::uint32_t field, std::uint32_t wireType);
   void appendPiece(std::string piece);
 

@@ -6,6 +6,7 @@
 #include <bit>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "onnx/message_reading.hpp"
 
@@ -42,6 +43,15 @@ TEST(Protobuf, FloatsAreFourBytes) {
   ASSERT_EQ(fields.size(), 1U);
   EXPECT_EQ(fields[0].number, 3U);
   EXPECT_EQ(std::bit_cast<float>(static_cast<std::uint32_t>(fields[0].integer)), 1.5F);
+}
+
+TEST(Protobuf, DoublesAreEightBytes) {
+  Message message;
+  message.addDouble(1, 1.5);
+  message.addDoubles(6, std::vector<double>{1, 2});
+  EXPECT_EQ(message.text(), std::string("\x09\0\0\0\0\0\0\xF8\x3F"
+                                        "\x32\x10\0\0\0\0\0\0\xF0\x3F\0\0\0\0\0\0\0\x40",
+                                        27));
 }
 
 TEST(Protobuf, LongTextsAreMovedThroughMessages) {

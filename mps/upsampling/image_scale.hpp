@@ -66,6 +66,7 @@ class ImageScale : public CNNKernel {
     provider_ = std::move(provider);
     handle_ = std::move(handle);
   }
+  /// The library's own.
   [[nodiscard]] bool hasTransformProvider() const { return provider_ != nullptr; }
   /// The library's own: how a source of that size is sampled.
   [[nodiscard]] detail::UpsamplingManner mannerFor(std::int64_t sourceWidth, std::int64_t sourceHeight) const;
