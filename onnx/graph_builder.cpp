@@ -36,14 +36,16 @@ std::string GraphBuilder::addInput(const std::string& name, const train::Shape& 
   return input;
 }
 
-void GraphBuilder::addOutput(const std::string& name, const std::string& value, const train::Shape& shape) {
+std::string GraphBuilder::addOutput(const std::string& name, const std::string& value,
+                                    const train::Shape& shape) {
   const auto isNamed = [&](const auto& pictures) { return pictures.name == value; };
-  const std::string output = unused(name);
+  std::string output = unused(name);
   if (std::ranges::any_of(model_.inputs, isNamed) || std::ranges::any_of(model_.outputs, isNamed))
     model_.nodes.push_back({"Identity", output, {value}, {output}, {}});
   else
     rename(value, output);
   model_.outputs.push_back({output, shape});
+  return output;
 }
 
 Model GraphBuilder::take(std::map<std::string, std::string> metadata) {

@@ -28,7 +28,8 @@ class GraphBuilder {
 
   std::string addInput(const std::string& name, const train::Shape& shape);
   /// @param value a result of add(), or an input, which becomes a result behind an operator that changes nothing
-  void addOutput(const std::string& name, const std::string& value, const train::Shape& shape);
+  /// @return its name from now on
+  std::string addOutput(const std::string& name, const std::string& value, const train::Shape& shape);
   [[nodiscard]] Model take(std::map<std::string, std::string> metadata);
 
  private:

@@ -1,5 +1,6 @@
 #include "onnx/graph_translation.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "mps/core/cnn_binary_kernel.hpp"
@@ -101,8 +102,12 @@ class GraphTranslator {
       throw mps::Error("cannot export to ONNX: the label \"" + label + "\" is not UTF-8");
   }
 
+  /// Other images may be the same value: a dropout's source and result.
   void addOutput(ImageIndex image) {
-    model_.addOutput(nameOf(image, "output"), values_[image], shapeOf(layout_.images[image]));
+    const std::string value = values_[image];
+    const std::string output =
+        model_.addOutput(nameOf(image, "output"), value, shapeOf(layout_.images[image]));
+    std::ranges::replace(values_, value, output);
   }
 
   void translateStep(StepIndex index) {

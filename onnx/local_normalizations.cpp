@@ -27,11 +27,11 @@ std::string addChannelMean(const Step& step, const Picture& source, std::int64_t
                                                 std::move(matrix))});
 }
 
-/// The operator has another place for even windows than we have.
+/// The operator has another place for even windows than we have, and OpenVINO (2026.4) computes it wrongly with a delta below 1.
 std::string addCrossChannel(const Step& step, const mps::CNNCrossChannelNormalization& normalization) {
   const Picture source = step.pointwiseSource(normalization);
   const auto size = static_cast<std::int64_t>(normalization.kernelSize());
-  if (size % 2 != 0)
+  if (size % 2 != 0 && normalization.delta() >= 1)
     return step.add("LRN", {source.value},
                     {{"size", size},
                      {"alpha", normalization.alpha()},
@@ -56,9 +56,9 @@ Surroundings surroundingsOf(const Step& step, const mps::CNNNormalization& norma
 }
 
 std::string addSpatial(const Step& step, const mps::CNNSpatialNormalization& normalization) {
-  const auto [windows, padded] = surroundingsOf(step, normalization);
-  const std::string squares = step.add("Mul", {padded.value, padded.value});
-  const std::string mean = Surroundings{windows, padded}.meanOf(step, squares);
+  const Surroundings around = surroundingsOf(step, normalization);
+  const std::string squares = step.add("Mul", {around.padded.value, around.padded.value});
+  const std::string mean = around.meanOf(step, squares);
   return step.add("Mul", {step.pointwiseSource(normalization).value, addFactor(step, normalization, mean)});
 }
 

@@ -304,6 +304,7 @@ nodes = {
     "group-normalization": lambda image: unmetal.CNNGroupNormalizationNode(image, OfGroups(8, 2)),
     "layer-normalization": lambda image: unmetal.CNNGroupNormalizationNode(image, OfGroups(8, 1)),
     "channels-odd": local(unmetal.CNNCrossChannelNormalizationNode, 3, alpha=2.0, beta=0.75, delta=0.5),
+    "channels-operator": local(unmetal.CNNCrossChannelNormalizationNode, 5, alpha=2.0, beta=0.75, delta=2.0),
     "channels-even": local(unmetal.CNNCrossChannelNormalizationNode, 4, alpha=2.0, beta=0.75, delta=0.5),
     "channels-all": local(unmetal.CNNCrossChannelNormalizationNode, 21, alpha=2.0, beta=0.75, delta=0.5),
     "spatial": local(unmetal.CNNSpatialNormalizationNode, 3, alpha=0.5, beta=0.75, delta=0.5),
@@ -394,6 +395,12 @@ def test_a_dropout_is_left_out(device, tmp_path):
     unmetal.onnx.export_graph(unmetal.NNGraph(device, dropout.result_image), [size], tmp_path / "graph.onnx")
     pictures = random.standard_normal((3, *size)).astype(np.float32)
     assert np.array_equal(run(tmp_path / "graph.onnx", pictures)[0], pictures)
+    relu = unmetal.CNNNeuronReLUNode(unmetal.NNImageNode())
+    dropout = unmetal.CNNDropoutNode(relu.result_image, 0.5)
+    graph = unmetal.NNGraph(device, [relu.result_image, dropout.result_image])
+    unmetal.onnx.export_graph(graph, [size], tmp_path / "graph.onnx")
+    for result in run(tmp_path / "graph.onnx", pictures):
+        assert np.array_equal(result, np.maximum(pictures, 0))
 
 
 def random_network(seed):

@@ -159,12 +159,29 @@ TEST(TensorBoard, ATrainingThatGoesOnHasAnotherFile) {
   EXPECT_THAT(folder.names(),
               ElementsAre("events.out.tfevents.000000000000", "events.out.tfevents.000000000012"));
   const auto found = eventsOf(folder / "events.out.tfevents.000000000012");
-  const std::string restart = found.at(1);
+  const std::string& restart = found.at(1);
   const std::vector<Field> fields = MessageReader(restart).fields();
   EXPECT_EQ(fields.at(1).integer, 13U);
   EXPECT_THAT(textsOf(restart, 7), ElementsAre("\x08\x01"));
   TrainingEvents::removeFrom(folder.path());
   EXPECT_THAT(folder.names(), IsEmpty());
+}
+
+TEST(TensorBoard, ARecordThatFindsNoRoomIsTakenBack) {
+  const TestFolder folder;
+  const std::filesystem::path path = folder / "events";
+  EventFile file(path);
+  file.append("first");
+  const std::string before = textOfFile(path);
+  {
+    const mps::detail::FileSizeLimit limit(before.size() + 5);
+    EXPECT_THAT(
+        [&] { file.append("second"); },
+        testing::ThrowsMessage<mps::Error>("cannot write " + path.string() + ": No space left on device"));
+  }
+  EXPECT_EQ(textOfFile(path), before);
+  file.append("third");
+  EXPECT_THAT(eventsOf(path), ElementsAre("first", "third"));
 }
 
 TEST(TensorBoard, AFileThatCannotBeWrittenIsNamed) {
