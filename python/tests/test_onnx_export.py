@@ -504,3 +504,14 @@ def test_the_python_of_the_page(tmp_path, monkeypatch, capsys):
     for block in re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL):
         exec(block, {"unmetal": unmetal, "network": network})
     assert re.fullmatch(r"\[('(cat|dog)'(, )?){4}\]\n", capsys.readouterr().out)
+
+
+def test_no_node_is_forgotten():
+    refused = {"CNNLossNode", "CNNYOLOLossNode", "NNForwardLossNode", "NNInitialGradientNode"}
+    bases = {"NNFilterNode", "CNNPoolingNode", "CNNNormalizationNode", "NNBinaryArithmeticNode", "NNUnaryReductionNode",
+             "CNNUpsamplingNode", "NNScaleNode"}
+    nodes = {name for name, found in vars(unmetal).items() if isinstance(found, type)
+             and issubclass(found, unmetal.NNFilterNode) and not issubclass(found, unmetal.NNGradientFilterNode)
+             and (found is unmetal.CNNNeuronNode or not issubclass(found, unmetal.CNNNeuronNode))}
+    used = set(re.findall(r"unmetal\.(\w+Node)\b", pathlib.Path(__file__).read_text()))
+    assert nodes - refused - bases <= used
