@@ -1,8 +1,10 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <string_view>
 
 #include "mps/core/elements_cuda.cuh"
+#include "mps/core/fallback_plan.hpp"
 #include "mps/core/rows_cuda.cuh"
 #include "mps/core/tensor_copy.hpp"
 
@@ -143,21 +145,44 @@ uint4 filledWith(float number, ImageFeatureChannelFormat format) {
   return filled;
 }
 
-class RowCopy final : public Plan {
+class RowCopy final : public SelectivePlan {
  public:
-  explicit RowCopy(const TensorCopyProblem& problem) : problem_(problem) { mergeRuns(problem_); }
+  /// @param convertsBytes to float32, four at once, where takesBytes()
+  RowCopy(const TensorCopyProblem& problem, bool convertsBytes)
+      : problem_(problem), convertsBytes_(convertsBytes) {
+    mergeRuns(problem_);
+  }
+  [[nodiscard]] bool takesBytes() const {
+    const TensorShape& from = problem_.source;
+    const TensorShape& to = problem_.destination;
+    return !problem_.fills && from.format == ImageFeatureChannelFormat::Unorm8 &&
+           to.format == ImageFeatureChannelFormat::Float32 &&
+           (to.channels | from.imageStride | from.rowStride | from.pixelStride | to.imageStride |
+            to.rowStride | to.pixelStride) %
+                   kQuad ==
+               0;
+  }
+
+  [[nodiscard]] std::string_view objectionTo(const Operands& operands) const override {
+    const std::string_view objection = objectionToUnaligned({operands.source}, kQuad);
+    return objection.empty() ? objectionToUnaligned({operands.destination}) : objection;
+  }
+  [[nodiscard]] std::string describe() const override {
+    if (convertsBytes_) return {};
+    return converts() ? "one element per thread" : "as many bytes per thread as addresses allow";
+  }
 
   void run(mtl::Stream& stream, const Operands& operands) const override {
     const TensorShape& to = problem_.destination;
     if (to.elements() == 0) return;
     const bool readsSource = !problem_.fills;
     const std::byte* const source = readsSource ? operands.source : nullptr;
-    if (readsSource && takesBytes(operands)) {
+    if (convertsBytes_) {
       const CopyArguments a = argumentsFor(to.channels / kQuad);
       return mtl::cuda::launch(stream, convertBytes, a.grid.grid, a.grid.block, 0, a, source,
                                operands.destination);
     }
-    if (readsSource && problem_.source.format != to.format) {
+    if (converts()) {
       const CopyArguments a = argumentsFor(to.channels);
       return mtl::cuda::launch(stream, convertRows, a.grid.grid, a.grid.block, 0, a, problem_.source.format,
                                to.format, source, operands.destination);
@@ -185,20 +210,8 @@ class RowCopy final : public Plan {
   }
 
  private:
-  /// Whether bytes become float32, four at once everywhere.
-  [[nodiscard]] bool takesBytes(const Operands& operands) const {
-    const TensorShape& to = problem_.destination;
-    if (problem_.source.format != ImageFeatureChannelFormat::Unorm8 ||
-        to.format != ImageFeatureChannelFormat::Float32)
-      return false;
-    const auto areMultiples = [](const std::byte* address, const TensorShape& shape) {
-      const ByteStrides strides(shape);
-      const std::int64_t mixed =
-          reinterpret_cast<std::intptr_t>(address) | strides.image | strides.row | strides.pixel;
-      return mixed % (kQuad * ByteStrides::size(shape)) == 0;
-    };
-    return to.channels % kQuad == 0 && areMultiples(operands.source, problem_.source) &&
-           areMultiples(operands.destination, to);
+  [[nodiscard]] bool converts() const {
+    return !problem_.fills && problem_.source.format != problem_.destination.format;
   }
   [[nodiscard]] CopyArguments argumentsFor(std::int64_t unitsPerPixel) const {
     const TensorShape& to = problem_.destination;
@@ -221,16 +234,26 @@ class RowCopy final : public Plan {
   }
 
   TensorCopyProblem problem_;
+  bool convertsBytes_;
 };
 
 Preparation prepareRowCopy(const TensorCopyProblem& problem) {
   const TensorShape& to = problem.destination;
   if (!RowGrid::fits(to.images * to.height, to.width * to.channels * ByteStrides::size(to)))
     return Refusal{"a row of 2 GiB or more, or 2^31 rows"};
-  return std::make_shared<const RowCopy>(problem);
+  return std::make_shared<const RowCopy>(problem, false);
 }
 
-constexpr Implementation<TensorCopyProblem> implementations[] = {{"rows", prepareRowCopy}};
+constexpr Implementation<TensorCopyProblem> kRows{"rows", prepareRowCopy};
+
+Preparation prepareBytes(const TensorCopyProblem& problem) {
+  auto plan = std::make_shared<const RowCopy>(problem, true);
+  if (!plan->takesBytes()) return Refusal{"no bytes that become float32, four at once"};
+  return withFallback(std::move(plan), kRows, problem);
+}
+
+constexpr Implementation<TensorCopyProblem> implementations[] = {{"four bytes to float32", prepareBytes},
+                                                                 kRows};
 
 }  // namespace
 

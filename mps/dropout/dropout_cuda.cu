@@ -291,8 +291,8 @@ class DropoutPlan final : public SelectivePlan {
     const int lanes = isFloat32 ? cuda::kLanes<float> : cuda::kLanes<Float16>;
     return (isFloat32 || format_ == ImageFeatureChannelFormat::Float16) &&
            index_.takesVectors(problem_.destination, static_cast<std::uint32_t>(lanes)) &&
-           Quotient::takes(problem_.keepProbability) && cuda::takesLanes(problem_.input) &&
-           cuda::takesLanes(problem_.destination);
+           Quotient::takes(problem_.keepProbability) && takesLanes(problem_.input) &&
+           takesLanes(problem_.destination);
   }
 
   [[nodiscard]] std::string describe() const override {
@@ -319,7 +319,8 @@ class DropoutPlan final : public SelectivePlan {
                                    keep,
                                    Quotient::takes(keep) ? Quotient(keep) : Quotient(),
                                    1 / keep};
-    cuda::withAccess(format_, kernel_ != Kernel::Elements, [&](auto access) {
+    const auto format = kernel_ == Kernel::Elements ? ImageFeatureChannelFormat::None : format_;
+    cuda::withAccess(format, [&](auto access) {
       using Access = decltype(access);
       if constexpr (Access::lanes > 1) {
         if (kernel_ == Kernel::ChannelVectors) return startChannels<Access>(stream, arguments, function);

@@ -152,7 +152,7 @@ Preparation prepareElements(const GatherProblem& problem) {
 constexpr Implementation<GatherProblem> kElements{"thread per element", prepareElements};
 
 Preparation prepareVectors(const GatherProblem& problem) {
-  if (!cuda::takesLanes(problem.source) || !cuda::takesLanes(problem.result))
+  if (!takesLanes(problem.source) || !takesLanes(problem.result))
     return Refusal{"rows that are no multiples of 16 bytes"};
   return withFallback(std::make_shared<const GatherPlanCuda>(problem, true), kElements, problem);
 }

@@ -180,7 +180,7 @@ class LossPlan final : public SelectivePlan {
     if (predictions.format != Format::Float32 && predictions.format != Format::Float16)
       return "neither float32 nor float16";
     if (!allTensors({}, [&](const TensorShape& shape, const std::byte*) {
-          return shape.format == predictions.format && (isRepeated(shape) || cuda::takesLanes(shape));
+          return shape.format == predictions.format && (isRepeated(shape) || takesLanes(shape));
         }))
       return "formats that differ, or pixels that are no multiples of 16 bytes";
     if (kernels_ == LossKernels::Dense && !cuda::isDenseLoss(problem_))
@@ -202,14 +202,20 @@ class LossPlan final : public SelectivePlan {
     if (problem_.predictions.elements() == 0) return;
     LossArguments a = makeArguments(operands);
     if (countsWeights(whole_)) count(stream, operands, a);
-    cuda::withAccess(problem_.predictions.format, kernels_ != LossKernels::Elements,
-                     [&](auto access) { start<decltype(access)>(stream, a); });
+    cuda::withAccess(
+        kernels_ == LossKernels::Elements ? ImageFeatureChannelFormat::None : problem_.predictions.format,
+        [&](auto access) { start<decltype(access)>(stream, a); });
     if (whole_.loss.channels > 0 && !perElement()) reduce(stream, operands, a);
     if (!operands.accumulate) zeroOthers(stream, whole_.gradient, operands.destination);
     zeroOthers(stream, whole_.labelGradient, operands.parameters[2]);
     if (perElement()) zeroOthers(stream, whole_.loss, operands.parameters[1]);
   }
 
+  [[nodiscard]] std::string describe() const override {
+    if (!isSoftMax()) return {};
+    const std::int64_t most = kernels_ == LossKernels::Elements ? 32 * 4 : cuda::kDenseSoftMaxChannels;
+    return problem_.predictions.channels <= most ? "in registers" : "in passes over memory";
+  }
   [[nodiscard]] std::size_t scratchBytes() const override {
     const std::int64_t images = problem_.predictions.images;
     return static_cast<std::size_t>(images * chunks() + images + images + 1) * sizeof(double);

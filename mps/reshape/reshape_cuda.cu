@@ -395,7 +395,7 @@ Preparation prepareVectors(const ReshapeProblem& problem) {
   const Format format = cuda::commonFormat({&problem.input, &problem.destination});
   if (format != Format::Float32 && format != Format::Float16)
     return Refusal{"not all float32 and not all float16"};
-  if (!cuda::takesLanes(problem.input) || !cuda::takesLanes(problem.destination) || !keepsVectors(problem))
+  if (!takesLanes(problem.input) || !takesLanes(problem.destination) || !keepsVectors(problem))
     return Refusal{"pixels, or padding in channels, that are no multiples of 16 bytes"};
   if (format == Format::Float32)
     return withFallback(std::make_shared<const AxesPlan<cuda::InVectors<float>>>(problem), kElements,
