@@ -7,6 +7,7 @@
 #include "mps/core/error.hpp"
 #include "mps/core/image_descriptor.hpp"
 #include "mps/loss/loss.hpp"
+#include "train/score_images.hpp"
 #include "train/trainer.hpp"
 
 namespace unmetal::train {
@@ -53,6 +54,7 @@ StepLabels::StepLabels(const std::shared_ptr<mtl::Device>& device, std::size_t c
 }
 
 void StepLabels::write(const Batch& batch) {
+  labels_ = batch.labels;
   if (targets_.count() == 0) return mps::CNNLossLabels::writeClassIndices(states_, batch.labels);
   std::vector<float> targets(batch.count() * classes_, smoothing_ / static_cast<float>(classes_));
   std::vector<float> weights(classWeights_.empty() ? 0 : targets.size());
@@ -78,6 +80,11 @@ double StepLabels::loss() const {
   double sum = 0;
   for (const float loss : losses) sum += static_cast<double>(loss);
   return sum;
+}
+
+double StepLabels::accuracy(const mps::ImageBatch& scores) const {
+  if (labels_.empty()) return 0;
+  return static_cast<double>(countCorrect(scores, labels_)) / static_cast<double>(labels_.size());
 }
 
 }  // namespace detail

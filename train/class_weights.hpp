@@ -37,11 +37,14 @@ class StepLabels {
   void write(const Batch& batch);
   /// Of the step, which has run: the sum over the pictures.
   [[nodiscard]] double loss() const;
+  /// Part of the pictures whose own class has the largest score; 0 without pictures.
+  [[nodiscard]] double accuracy(const mps::ImageBatch& scores) const;
 
  private:
   std::size_t classes_;
   std::vector<float> classWeights_;
   float smoothing_;
+  std::vector<std::uint32_t> labels_;
   mps::ImageBatch targets_;  ///< empty of class indices
   mps::ImageBatch weights_;  ///< only with weights
   mps::StateBatch states_;
