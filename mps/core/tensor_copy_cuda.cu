@@ -1,10 +1,9 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
-#include <string_view>
+#include <string>
 
 #include "mps/core/elements_cuda.cuh"
-#include "mps/core/fallback_plan.hpp"
 #include "mps/core/rows_cuda.cuh"
 #include "mps/core/tensor_copy.hpp"
 
@@ -91,20 +90,6 @@ __global__ void convertRows(CopyArguments a, ImageFeatureChannelFormat fromForma
               });
 }
 
-constexpr int kQuad = 4;
-
-/// A unit is four bytes, which become float32.
-__global__ void convertBytes(CopyArguments a, const std::byte* source, std::byte* destination) {
-  forEachUnit(a, kQuad * sizeof(Unorm8), kQuad * sizeof(float), source, destination,
-              [&](const std::byte* from, std::byte* to) {
-                const unsigned word = from != nullptr ? *reinterpret_cast<const unsigned*>(from) : 0U;
-                Unorm8 bytes[kQuad];
-                memcpy(bytes, &word, sizeof word);
-                *reinterpret_cast<float4*>(to) = {cuda::load(bytes), cuda::load(bytes + 1),
-                                                  cuda::load(bytes + 2), cuda::load(bytes + 3)};
-              });
-}
-
 /// Elements that a pixel may grow to.
 constexpr std::int64_t kLongestRun = std::int64_t{1} << 28U;
 
@@ -145,30 +130,11 @@ uint4 filledWith(float number, ImageFeatureChannelFormat format) {
   return filled;
 }
 
-class RowCopy final : public SelectivePlan {
+class RowCopy final : public Plan {
  public:
-  /// @param convertsBytes to float32, four at once, where takesBytes()
-  RowCopy(const TensorCopyProblem& problem, bool convertsBytes)
-      : problem_(problem), convertsBytes_(convertsBytes) {
-    mergeRuns(problem_);
-  }
-  [[nodiscard]] bool takesBytes() const {
-    const TensorShape& from = problem_.source;
-    const TensorShape& to = problem_.destination;
-    return !problem_.fills && from.format == ImageFeatureChannelFormat::Unorm8 &&
-           to.format == ImageFeatureChannelFormat::Float32 &&
-           (to.channels | from.imageStride | from.rowStride | from.pixelStride | to.imageStride |
-            to.rowStride | to.pixelStride) %
-                   kQuad ==
-               0;
-  }
+  explicit RowCopy(const TensorCopyProblem& problem) : problem_(problem) { mergeRuns(problem_); }
 
-  [[nodiscard]] std::string_view objectionTo(const Operands& operands) const override {
-    const std::string_view objection = objectionToUnaligned({operands.source}, kQuad);
-    return objection.empty() ? objectionToUnaligned({operands.destination}) : objection;
-  }
   [[nodiscard]] std::string describe() const override {
-    if (convertsBytes_) return {};
     return converts() ? "one element per thread" : "as many bytes per thread as addresses allow";
   }
 
@@ -177,11 +143,6 @@ class RowCopy final : public SelectivePlan {
     if (to.elements() == 0) return;
     const bool readsSource = !problem_.fills;
     const std::byte* const source = readsSource ? operands.source : nullptr;
-    if (convertsBytes_) {
-      const CopyArguments a = argumentsFor(to.channels / kQuad);
-      return mtl::cuda::launch(stream, convertBytes, a.grid.grid, a.grid.block, 0, a, source,
-                               operands.destination);
-    }
     if (converts()) {
       const CopyArguments a = argumentsFor(to.channels);
       return mtl::cuda::launch(stream, convertRows, a.grid.grid, a.grid.block, 0, a, problem_.source.format,
@@ -234,26 +195,16 @@ class RowCopy final : public SelectivePlan {
   }
 
   TensorCopyProblem problem_;
-  bool convertsBytes_;
 };
 
 Preparation prepareRowCopy(const TensorCopyProblem& problem) {
   const TensorShape& to = problem.destination;
   if (!RowGrid::fits(to.images * to.height, to.width * to.channels * ByteStrides::size(to)))
     return Refusal{"a row of 2 GiB or more, or 2^31 rows"};
-  return std::make_shared<const RowCopy>(problem, false);
+  return std::make_shared<const RowCopy>(problem);
 }
 
-constexpr Implementation<TensorCopyProblem> kRows{"rows", prepareRowCopy};
-
-Preparation prepareBytes(const TensorCopyProblem& problem) {
-  auto plan = std::make_shared<const RowCopy>(problem, true);
-  if (!plan->takesBytes()) return Refusal{"no bytes that become float32, four at once"};
-  return withFallback(std::move(plan), kRows, problem);
-}
-
-constexpr Implementation<TensorCopyProblem> implementations[] = {{"four bytes to float32", prepareBytes},
-                                                                 kRows};
+constexpr Implementation<TensorCopyProblem> implementations[] = {{"rows", prepareRowCopy}};
 
 }  // namespace
 

@@ -153,10 +153,6 @@ Preparation prepareLong(const SoftMaxProblem& problem) {
 
 constexpr Implementation<SoftMaxProblem> kLong{"passes over memory", prepareLong};
 
-Preparation prepareLongVectors(const SoftMaxProblem& problem) {
-  return inVectors(std::make_shared<SoftMaxPlan>(problem, false), kLong, problem);
-}
-
 Preparation prepareHeld(const SoftMaxProblem& problem) {
   if (std::string reason = refusal(problem); !reason.empty()) return Refusal{std::move(reason)};
   if (problem.destination.channels > kHeldChannels)
@@ -167,8 +163,9 @@ Preparation prepareHeld(const SoftMaxProblem& problem) {
 
 constexpr Implementation<SoftMaxProblem> kHeld{"registers", prepareHeld};
 
-Preparation prepareHeldVectors(const SoftMaxProblem& problem) {
-  return inVectors(std::make_shared<SoftMaxPlan>(problem, true), kHeld, problem);
+template <bool holds>
+Preparation prepareVectors(const SoftMaxProblem& problem) {
+  return inVectors(std::make_shared<SoftMaxPlan>(problem, holds), holds ? kHeld : kLong, problem);
 }
 
 Preparation prepareDense(const SoftMaxProblem& problem) {
@@ -193,9 +190,9 @@ Preparation prepareDense(const SoftMaxProblem& problem) {
 
 constexpr Implementation<SoftMaxProblem> implementations[] = {
     {"shared memory", prepareDense},
-    {"registers, 16 bytes per thread", prepareHeldVectors},
+    {"registers, 16 bytes per thread", prepareVectors<true>},
     kHeld,
-    {"passes over memory, 16 bytes per thread", prepareLongVectors},
+    {"passes over memory, 16 bytes per thread", prepareVectors<false>},
     kLong};
 
 }  // namespace
