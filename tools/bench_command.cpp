@@ -112,7 +112,7 @@ void addBenchCommand(CLI::App& program) {
       "--data", arguments->loading.data,
       "In place of all that: images/s that the loader of these training pictures makes, as train "
       "names them; those of a folder are decoded each time");
-  data->check(nameOf("data"))->excludes("--filter")->excludes("--implementation")->excludes("--megabytes");
+  data->check(nameOf("data"));
   addPictureOptions(*command, arguments->loading.pictures);
   addAugmentOption(*command, arguments->augmentation);
   command->add_option("--batch", arguments->loading.batchSize, "Of the loader: pictures in a batch")
@@ -121,11 +121,13 @@ void addBenchCommand(CLI::App& program) {
       ->capture_default_str();
   for (const char* name : {"--picture-size", "--skip-bad", "--augment", "--batch"})
     command->get_option(name)->needs(data);
-  command->callback([arguments] {
-    if (arguments->loading.data.empty())
-      runBench(*arguments);
-    else
-      runLoadingBench(*arguments);
+  command->callback([arguments, command] {
+    if (arguments->loading.data.empty()) return runBench(*arguments);
+    for (const char* name : {"--filter", "--implementation", "--megabytes"})
+      if (command->count(name) > 0)
+        throw mps::Error(std::string("bench: ") + name +
+                         " is about kernels, --data about the loader; give one of them");
+    runLoadingBench(*arguments);
   });
 }
 

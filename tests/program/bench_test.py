@@ -38,7 +38,8 @@ class Bench(ProgramTest):
         self.assertGreater(row["images_per_s"], 0)
         for options in (["--filter", "x"], ["--megabytes", 2]):
             done = run("bench", "--data", "synthetic", *options)
-            self.assertNotEqual(done.returncode, 0)
+            self.assertEqual((done.returncode, done.stderr), (2, f"unmetal: bench: {options[0]} is about kernels, --data about the "
+                                                                 "loader; give one of them\n"))
         done = run("bench", "--augment", "flip")
         self.assertIn("--augment", done.stderr)
         self.assertNotEqual(done.returncode, 0)
