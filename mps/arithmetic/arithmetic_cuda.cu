@@ -1,6 +1,5 @@
 #include "mps/arithmetic/arithmetic_cuda.cuh"
 
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <string_view>
@@ -187,15 +186,11 @@ class ArithmeticPlan : public AccessPlan {
 
  protected:
   /// Without the destination of a sum.
-  [[nodiscard]] std::array<AccessedTensor, 4> accessed(const Operands& operands) const override {
+  [[nodiscard]] AccessedTensors accessed(const Operands& operands) const override {
     const ArithmeticProblem& p = problem();
-    std::array<AccessedTensor, 4> tensors{
-        {{shapes_.first(), p.isForward() ? operands.source : operands.gradient},
-         {p.secondary, operands.secondary, p.needsSecondary()},
-         {p.destination, operands.destination, !sumsAnything(p)}}};
-    for (AccessedTensor& tensor : tensors)
-      tensor.isRepeated = tensor.shape != nullptr && tensor.shape->channels < p.result().channels;
-    return tensors;
+    return {{{shapes_.first(), p.isForward() ? operands.source : operands.gradient},
+             {p.secondary, operands.secondary, p.needsSecondary()},
+             {p.destination, operands.destination, !sumsAnything(p)}}};
   }
   [[nodiscard]] const ArithmeticProblem& problem() const { return shapes_.problem(); }
 

@@ -1,7 +1,6 @@
 #include "mps/batch_normalization/batch_normalization_cuda.cuh"
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -92,7 +91,7 @@ class BatchNormalizationPlan final : public AccessPlan {
   }
 
  protected:
-  [[nodiscard]] std::array<AccessedTensor, 4> accessed(const Operands& operands) const override {
+  [[nodiscard]] AccessedTensors accessed(const Operands& operands) const override {
     return {{{problem_.source, operands.source, problem_.readsSource()},
              {problem_.gradient, operands.gradient, hasGradient()},
              {problem_.destination, operands.destination, !sumsUp() || problem_.storesDataGradient()}}};

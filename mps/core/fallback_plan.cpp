@@ -69,22 +69,22 @@ bool takesLanes(const TensorShape& shape) {
 }
 
 bool AccessPlan::useVectors() {
-  const std::array<AccessedTensor, 4> tensors = accessed({});
+  const AccessedTensors tensors = accessed({});
   for (const AccessedTensor& tensor : tensors)
     if (tensor.shape != nullptr) vectorFormat_ = tensor.shape->format;
   return (vectorFormat_ == ImageFeatureChannelFormat::Float32 ||
           vectorFormat_ == ImageFeatureChannelFormat::Float16) &&
+         std::ranges::any_of(tensors, &AccessedTensor::hasVectors) &&
          std::ranges::all_of(tensors, [&](const AccessedTensor& tensor) {
-           return tensor.shape == nullptr ||
-                  (tensor.shape->format == vectorFormat_ && (tensor.isRepeated || takesLanes(*tensor.shape)));
+           return tensor.shape == nullptr || (tensor.shape->format == vectorFormat_ &&
+                                              (!tensor.hasVectors() || takesLanes(*tensor.shape)));
          });
 }
 
 std::string_view AccessPlan::objectionTo(const Operands& operands) const {
   std::string_view objection;
   for (const AccessedTensor& tensor : accessed(operands))
-    if (tensor.shape != nullptr && !tensor.isRepeated && objection.empty())
-      objection = objectionToUnaligned({tensor.address});
+    if (tensor.hasVectors() && objection.empty()) objection = objectionToUnaligned({tensor.address});
   return objection;
 }
 

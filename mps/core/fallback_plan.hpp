@@ -50,12 +50,14 @@ bool takesLanes(const TensorShape& shape);
 struct AccessedTensor {
   AccessedTensor() = default;
   AccessedTensor(const TensorShape& tensor, const std::byte* at, bool isThere = true)
-      : shape(isThere ? &tensor : nullptr), address(at) {}
+      : shape(isThere && tensor.channels > 0 ? &tensor : nullptr), address(at) {}
+  /// Else it is not there, or its only channel stands for all and is accessed by itself.
+  [[nodiscard]] bool hasVectors() const { return shape != nullptr && shape->channels > 1; }
 
   const TensorShape* shape = nullptr;  ///< null: it is not there
   const std::byte* address = nullptr;
-  bool isRepeated = false;  ///< one channel stands for all, and is accessed by itself
 };
+using AccessedTensors = std::array<AccessedTensor, 7>;
 
 /// A plan of kernels that are compiled twice: for single elements, and for vectors of 16 bytes.
 class AccessPlan : public SelectivePlan {
@@ -65,8 +67,7 @@ class AccessPlan : public SelectivePlan {
   [[nodiscard]] std::string_view objectionTo(const Operands& operands) const override;
 
  protected:
-  /// Those that are accessed in vectors; at least one.
-  [[nodiscard]] virtual std::array<AccessedTensor, 4> accessed(const Operands& operands) const = 0;
+  [[nodiscard]] virtual AccessedTensors accessed(const Operands& operands) const = 0;
   /// None: elements are accessed by themselves.
   [[nodiscard]] ImageFeatureChannelFormat vectorFormat() const { return vectorFormat_; }
   /// Elements that are accessed at once.

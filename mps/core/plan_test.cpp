@@ -251,11 +251,8 @@ class TwoTensorsPlan final : public AccessPlan {
   bool hasSecond = true;
 
  protected:
-  [[nodiscard]] std::array<AccessedTensor, 4> accessed(const Operands& operands) const override {
-    std::array<AccessedTensor, 4> tensors{
-        {{first, operands.source}, {second, operands.destination, hasSecond}}};
-    tensors[1].isRepeated = second.channels < first.channels;
-    return tensors;
+  [[nodiscard]] AccessedTensors accessed(const Operands& operands) const override {
+    return {{{first, operands.source}, {second, operands.destination, hasSecond}}};
   }
 };
 
@@ -284,6 +281,7 @@ TEST(AccessPlan, VectorsNeedOneFormatAndStridesOfWholeOnes) {
               plan.hasSecond = false;
             }),
             "4 at once");
+  EXPECT_EQ(lanesOf([](TwoTensorsPlan& plan) { plan.first.channels = plan.second.channels = 1; }), "");
 }
 
 constexpr Implementation<Problem> evenVectors{"even vectors", prepareVectors<TwoTensorsPlan, even>};

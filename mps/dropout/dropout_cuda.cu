@@ -1,4 +1,3 @@
-#include <array>
 #include <cmath>
 #include <cstdint>
 #include <memory>
@@ -324,7 +323,7 @@ class DropoutPlan final : public AccessPlan {
   }
 
  protected:
-  [[nodiscard]] std::array<AccessedTensor, 4> accessed(const Operands& operands) const override {
+  [[nodiscard]] AccessedTensors accessed(const Operands& operands) const override {
     return {{{problem_.input, inputOf(operands)}, {problem_.destination, operands.destination}}};
   }
 

@@ -1,4 +1,3 @@
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <type_traits>
@@ -104,7 +103,7 @@ class GatherPlanCuda final : public AccessPlan {
   }
 
  protected:
-  [[nodiscard]] std::array<AccessedTensor, 4> accessed(const Operands& operands) const override {
+  [[nodiscard]] AccessedTensors accessed(const Operands& operands) const override {
     const bool isForward = problem_.direction == GatherDirection::Forward;
     return {{{problem_.source, isForward ? operands.source : operands.destination},
              {problem_.result, isForward ? operands.destination : operands.gradient}}};

@@ -1,7 +1,6 @@
 #include "mps/instance_normalization/instance_normalization_cuda.cuh"
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -84,7 +83,7 @@ class ImagesPlan final : public AccessPlan {
   }
 
  protected:
-  [[nodiscard]] std::array<AccessedTensor, 4> accessed(const Operands& operands) const override {
+  [[nodiscard]] AccessedTensors accessed(const Operands& operands) const override {
     return {{{problem_.source, operands.source},
              {problem_.gradient, operands.gradient, !isForward()},
              {problem_.destination, operands.destination, problem_.computesData}}};

@@ -158,7 +158,7 @@ void withOneOf(CNNLossType type, Launch launch) {
 /// Those of loss_dense_cuda.cuh, those that access 16 bytes at once, or those of any tensors.
 enum class LossKernels { Dense, Vectors, Elements };
 
-class LossPlan final : public SelectivePlan {
+class LossPlan final : public AccessPlan {
  public:
   LossPlan(const LossProblem& problem, LossKernels kernels)
       : whole_(problem), problem_(narrowed(problem)), kernels_(kernels) {
@@ -172,39 +172,18 @@ class LossPlan final : public SelectivePlan {
                    : isSoftMax()                    ? JoinedAxes::Pixels
                                                     : JoinedAxes::OfAnImage);
   }
-  /// Why the kernels do not compute the problem, or "".
-  [[nodiscard]] std::string_view objection() const {
-    if (kernels_ == LossKernels::Elements) return {};
-    using Format = ImageFeatureChannelFormat;
-    const TensorShape& predictions = problem_.predictions;
-    if (predictions.format != Format::Float32 && predictions.format != Format::Float16)
-      return "neither float32 nor float16";
-    if (!allTensors({}, [&](const TensorShape& shape, const std::byte*) {
-          return shape.format == predictions.format && (isRepeated(shape) || takesLanes(shape));
-        }))
-      return "formats that differ, or pixels that are no multiples of 16 bytes";
-    if (kernels_ == LossKernels::Dense && !cuda::isDenseLoss(problem_))
-      return "not dense tensors without weights of which a sum or one gradient is wanted";
-    return {};
-  }
+  [[nodiscard]] bool isDense() const { return cuda::isDenseLoss(problem_); }
 
   [[nodiscard]] std::string_view objectionTo(const Operands& operands) const override {
     if (kernels_ == LossKernels::Dense && operands.accumulate) return "it adds nothing to what is there";
-    std::string_view unaligned;
-    static_cast<void>(allTensors(operands, [&](const TensorShape& shape, const std::byte* address) {
-      if (!isRepeated(shape)) unaligned = objectionToUnaligned({address});
-      return unaligned.empty();
-    }));
-    return unaligned;
+    return AccessPlan::objectionTo(operands);
   }
 
   void run(mtl::Stream& stream, const Operands& operands) const override {
     if (problem_.predictions.elements() == 0) return;
     LossArguments a = makeArguments(operands);
     if (countsWeights(whole_)) count(stream, operands, a);
-    cuda::withAccess(
-        kernels_ == LossKernels::Elements ? ImageFeatureChannelFormat::None : problem_.predictions.format,
-        [&](auto access) { start<decltype(access)>(stream, a); });
+    cuda::withAccess(vectorFormat(), [&](auto access) { start<decltype(access)>(stream, a); });
     if (whole_.loss.channels > 0 && !perElement()) reduce(stream, operands, a);
     if (!operands.accumulate) zeroOthers(stream, whole_.gradient, operands.destination);
     zeroOthers(stream, whole_.labelGradient, operands.parameters[2]);
@@ -213,7 +192,7 @@ class LossPlan final : public SelectivePlan {
 
   [[nodiscard]] std::string describe() const override {
     if (!isSoftMax()) return {};
-    const std::int64_t most = kernels_ == LossKernels::Elements ? 32 * 4 : cuda::kDenseSoftMaxChannels;
+    const std::int64_t most = lanes() == 1 ? 32 * 4 : cuda::kDenseSoftMaxChannels;
     return problem_.predictions.channels <= most ? "in registers" : "in passes over memory";
   }
   [[nodiscard]] std::size_t scratchBytes() const override {
@@ -222,6 +201,18 @@ class LossPlan final : public SelectivePlan {
   }
   [[nodiscard]] bool canAccumulate() const override {
     return problem_.gradient.channels > 0 && problem_.gradient.format == ImageFeatureChannelFormat::Float32;
+  }
+
+ protected:
+  [[nodiscard]] AccessedTensors accessed(const Operands& operands) const override {
+    const LossProblem& p = problem_;
+    return {{{p.predictions, operands.source},
+             {p.labels, operands.secondary, p.labelKind == LossLabels::Dense},
+             {p.weights, operands.parameters[0]},
+             {p.gradient, operands.destination},
+             {p.labelGradient, operands.parameters[2]},
+             {p.sourceGradient, operands.gradient, perElement()},
+             {p.loss, operands.parameters[1], perElement()}}};
   }
 
  private:
@@ -292,25 +283,6 @@ class LossPlan final : public SelectivePlan {
     if (perElement()) a.loss = result(p.loss, operands.parameters[1]);
     if (a.wantsLoss && !perElement()) a.sums = sums(operands);
     return a;
-  }
-
-  /// One channel stands for those of all predictions.
-  [[nodiscard]] bool isRepeated(const TensorShape& shape) const {
-    return shape.channels < problem_.predictions.channels;
-  }
-  /// Whether takes(shape, address) holds for all tensors whose elements are read or written.
-  template <class Takes>
-  [[nodiscard]] bool allTensors(const Operands& operands, Takes takes) const {
-    const LossProblem& p = problem_;
-    const auto holds = [&](const TensorShape& shape, const std::byte* address) {
-      return shape.channels == 0 || takes(shape, address);
-    };
-    return holds(p.predictions, operands.source) &&
-           (p.labelKind != LossLabels::Dense || holds(p.labels, operands.secondary)) &&
-           holds(p.weights, operands.parameters[0]) && holds(p.gradient, operands.destination) &&
-           holds(p.labelGradient, operands.parameters[2]) &&
-           (!perElement() ||
-            (holds(p.sourceGradient, operands.gradient) && holds(p.loss, operands.parameters[1])));
   }
 
   void count(mtl::Stream& stream, const Operands& operands, LossArguments& a) const {
@@ -432,9 +404,10 @@ constexpr Implementation<LossProblem> kElements{"thread per element", prepareEle
 
 template <LossKernels kernels, const Implementation<LossProblem>& next>
 Preparation prepareVectors(const LossProblem& problem) {
-  auto plan = std::make_shared<const LossPlan>(problem, kernels);
-  if (const std::string_view why = plan->objection(); !why.empty()) return Refusal{std::string(why)};
-  return withFallback(std::move(plan), next, problem);
+  auto plan = std::make_shared<LossPlan>(problem, kernels);
+  if (kernels == LossKernels::Dense && !plan->isDense())
+    return Refusal{"not dense tensors without weights of which a sum or one gradient is wanted"};
+  return inVectors(std::move(plan), next, problem);
 }
 
 constexpr Implementation<LossProblem> kVectors{"16 bytes per thread",

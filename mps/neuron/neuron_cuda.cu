@@ -1,6 +1,5 @@
 #include <math_constants.h>
 
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -205,7 +204,7 @@ class NeuronPlan final : public AccessPlan {
   }
 
  protected:
-  [[nodiscard]] std::array<AccessedTensor, 4> accessed(const Operands& operands) const override {
+  [[nodiscard]] AccessedTensors accessed(const Operands& operands) const override {
     return {{{problem_.input, inputOf(operands), isForward() || !problem_.hasSides},
              {problem_.gradient, operands.gradient, !isForward()},
              {problem_.addend, operands.parameters[0], problem_.hasAddend()},

@@ -1,4 +1,3 @@
-#include <array>
 #include <cstdint>
 #include <memory>
 
@@ -83,7 +82,7 @@ class WeightedPlan final : public AccessPlan {
   }
 
  protected:
-  [[nodiscard]] std::array<AccessedTensor, 4> accessed(const Operands& operands) const override {
+  [[nodiscard]] AccessedTensors accessed(const Operands& operands) const override {
     return {{{problem_.source, operands.source}, {problem_.weights, operands.secondary}}};
   }
 

@@ -1,6 +1,5 @@
 #include "mps/reduction/reduction_cuda.cuh"
 
-#include <array>
 #include <memory>
 
 #include "mps/core/fallback_plan.hpp"
@@ -63,14 +62,12 @@ class ReductionPlan final : public AccessPlan {
   }
 
  protected:
-  [[nodiscard]] std::array<AccessedTensor, 4> accessed(const Operands& operands) const override {
+  [[nodiscard]] AccessedTensors accessed(const Operands& operands) const override {
     const bool readsSource = isForward() || problem_.selects();
-    // The only channel that a reduction of channels leaves is accessed by itself.
-    AccessedTensor result(problem_.result, isForward() ? operands.destination : operands.gradient,
-                          !overChannels() || !readsSource);
-    result.isRepeated = overChannels();
+    // The only channel that a reduction of channels leaves may have any format where the source is read.
     return {{{problem_.source, operands.source, readsSource},
-             result,
+             {problem_.result, isForward() ? operands.destination : operands.gradient,
+              !overChannels() || !readsSource},
              {problem_.destination, operands.destination, !isForward()}}};
   }
 

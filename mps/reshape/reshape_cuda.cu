@@ -333,7 +333,7 @@ class AxesPlan final : public AccessPlan {
   }
 
  protected:
-  [[nodiscard]] std::array<AccessedTensor, 4> accessed(const Operands& operands) const override {
+  [[nodiscard]] AccessedTensors accessed(const Operands& operands) const override {
     return {{{problem_.input, inputOf(problem_, operands)}, {problem_.destination, operands.destination}}};
   }
 

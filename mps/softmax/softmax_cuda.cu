@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -51,7 +50,7 @@ class SoftMaxPlan final : public AccessPlan {
   }
 
  protected:
-  [[nodiscard]] std::array<AccessedTensor, 4> accessed(const Operands& operands) const override {
+  [[nodiscard]] AccessedTensors accessed(const Operands& operands) const override {
     return {{{problem_.input, inputOf(problem_, operands)},
              {problem_.gradient, operands.gradient, !isForward(problem_)},
              {problem_.destination, operands.destination}}};

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -81,7 +80,7 @@ class RegionPlan final : public AccessPlan {
   }
 
  protected:
-  [[nodiscard]] std::array<AccessedTensor, 4> accessed(const Operands& operands) const override {
+  [[nodiscard]] AccessedTensors accessed(const Operands& operands) const override {
     return {{{problem_.input, operands.source}, {problem_.destination, operands.destination}}};
   }
 

@@ -1,4 +1,3 @@
-#include <array>
 #include <cstdint>
 #include <memory>
 
@@ -117,7 +116,7 @@ class GridSamplePlan final : public AccessPlan {
   }
 
  protected:
-  [[nodiscard]] std::array<AccessedTensor, 4> accessed(const Operands& operands) const override {
+  [[nodiscard]] AccessedTensors accessed(const Operands& operands) const override {
     return {{{problem_.source, operands.source}, {problem_.destination, operands.destination}}};
   }
 
