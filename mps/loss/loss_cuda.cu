@@ -155,13 +155,11 @@ void withOneOf(CNNLossType type, Launch launch) {
   static_cast<void>(((type == types && (launch(std::integral_constant<CNNLossType, types>()), true)) || ...));
 }
 
-/// Those of loss_dense_cuda.cuh, those that access 16 bytes at once, or those of any tensors.
-enum class LossKernels { Dense, Vectors, Elements };
-
 class LossPlan final : public AccessPlan {
  public:
-  LossPlan(const LossProblem& problem, LossKernels kernels)
-      : whole_(problem), problem_(narrowed(problem)), kernels_(kernels) {
+  /// @param usesDense the kernels of loss_dense_cuda.cuh, where isDense()
+  explicit LossPlan(const LossProblem& problem, bool usesDense = false)
+      : whole_(problem), problem_(narrowed(problem)), usesDense_(usesDense) {
     LossProblem& p = problem_;
     const auto ifThere = [](TensorShape& shape, bool belongs = true) {
       return belongs && shape.channels > 0 ? &shape : nullptr;
@@ -175,7 +173,7 @@ class LossPlan final : public AccessPlan {
   [[nodiscard]] bool isDense() const { return cuda::isDenseLoss(problem_); }
 
   [[nodiscard]] std::string_view objectionTo(const Operands& operands) const override {
-    if (kernels_ == LossKernels::Dense && operands.accumulate) return "it adds nothing to what is there";
+    if (usesDense_ && operands.accumulate) return "it adds nothing to what is there";
     return AccessPlan::objectionTo(operands);
   }
 
@@ -330,7 +328,7 @@ class LossPlan final : public AccessPlan {
       constexpr int most = Access::lanes == 1 ? 4 : 32 / Access::lanes;
       // Few vectors for each thread, so that neighbours read neighbours; in long pixels as many as it holds.
       if constexpr (Access::lanes > 1)
-        if (kernels_ == LossKernels::Dense) {
+        if (usesDense_) {
           static_assert(32 * most * Access::lanes == cuda::kDenseSoftMaxChannels);
           using T = ElementOf<Access::lanes>;
           return vectors <= 32 * few
@@ -346,7 +344,7 @@ class LossPlan final : public AccessPlan {
     const dim3 block(atLeastAWarp(cuda::threadsOfRow(std::min(a.items, a.itemsPerChunk), 1)));
     const auto launch = [&](auto type) {
       if constexpr (Access::lanes > 1)
-        if (kernels_ == LossKernels::Dense) {
+        if (usesDense_) {
           using T = ElementOf<Access::lanes>;
           return mtl::cuda::launch(stream, cuda::lossDenseElements<T, type()>, grid, block, 0, a);
         }
@@ -386,7 +384,7 @@ class LossPlan final : public AccessPlan {
 
   LossProblem whole_;
   LossProblem problem_;  ///< narrowed(), with joined axes
-  LossKernels kernels_;
+  bool usesDense_;
 };
 
 Preparation prepareElements(const LossProblem& problem) {
@@ -397,23 +395,21 @@ Preparation prepareElements(const LossProblem& problem) {
   const TensorShape& shape = problem.predictions;
   if (shape.height * shape.width * shape.channels > ElementGrid::kLongestRow)
     return Refusal{"an image of about 2^31 elements"};
-  return std::make_shared<const LossPlan>(problem, LossKernels::Elements);
+  return std::make_shared<const LossPlan>(problem);
 }
 
 constexpr Implementation<LossProblem> kElements{"thread per element", prepareElements};
 
-template <LossKernels kernels, const Implementation<LossProblem>& next>
-Preparation prepareVectors(const LossProblem& problem) {
-  auto plan = std::make_shared<LossPlan>(problem, kernels);
-  if (kernels == LossKernels::Dense && !plan->isDense())
+constexpr Implementation<LossProblem> kVectors{"16 bytes per thread", prepareVectors<LossPlan, kElements>};
+
+Preparation prepareDense(const LossProblem& problem) {
+  auto plan = std::make_shared<LossPlan>(problem, true);
+  if (!plan->isDense())
     return Refusal{"not dense tensors without weights of which a sum or one gradient is wanted"};
-  return inVectors(std::move(plan), next, problem);
+  return inVectors(std::move(plan), kVectors, problem);
 }
 
-constexpr Implementation<LossProblem> kVectors{"16 bytes per thread",
-                                               prepareVectors<LossKernels::Vectors, kElements>};
-constexpr Implementation<LossProblem> kDense{"dense", prepareVectors<LossKernels::Dense, kVectors>};
-constexpr Implementation<LossProblem> implementations[] = {kDense, kVectors, kElements};
+constexpr Implementation<LossProblem> implementations[] = {{"dense", prepareDense}, kVectors, kElements};
 
 }  // namespace
 
