@@ -94,13 +94,14 @@ std::vector<std::byte> encodePng(const Picture& picture) {
   return file;
 }
 
-Picture parsePicture(std::span<const std::byte> file, const std::string& name) {
+Picture parsePicture(std::span<const std::byte> file, const std::string& name,
+                     const std::optional<PictureSize>& least) {
   const auto beginsWith = [&](std::initializer_list<unsigned> bytes) {
     return file.size() >= bytes.size() &&
            std::ranges::equal(bytes, file.first(bytes.size()), {}, {}, std::to_integer<unsigned>);
   };
   if (file.empty()) throw mps::Error(name + " is empty");
-  if (beginsWith({0xFF, 0xD8, 0xFF})) return parseJpeg(file, name);
+  if (beginsWith({0xFF, 0xD8, 0xFF})) return parseJpeg(file, name, least);
   if (beginsWith({0x89, 'P', 'N', 'G'})) return parsePng(file, name);
   const auto hasAt = [&](std::size_t position, std::string_view letters) {
     return file.size() >= position + letters.size() &&
@@ -122,6 +123,12 @@ Picture parsePicture(std::span<const std::byte> file, const std::string& name) {
 
 Picture readPicture(const std::filesystem::path& path) {
   return parsePicture(readPictureFile(path), path.string());
+}
+
+Picture readPicture(const std::filesystem::path& path, std::size_t height, std::size_t width,
+                    std::size_t channels) {
+  return coverPicture(parsePicture(readPictureFile(path), path.string(), PictureSize{height, width}), height,
+                      width, channels);
 }
 
 namespace {
