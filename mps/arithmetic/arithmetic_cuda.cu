@@ -192,6 +192,7 @@ class ArithmeticPlan : public AccessPlan {
              {p.secondary, operands.secondary, p.needsSecondary()},
              {p.destination, operands.destination, !sumsAnything(p)}}};
   }
+  [[nodiscard]] bool repeatsChannels() const override { return true; }
   [[nodiscard]] const ArithmeticProblem& problem() const { return shapes_.problem(); }
 
   ArithmeticShapes shapes_;

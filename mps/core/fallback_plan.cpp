@@ -74,17 +74,17 @@ bool AccessPlan::useVectors() {
     if (tensor.shape != nullptr) vectorFormat_ = tensor.shape->format;
   return (vectorFormat_ == ImageFeatureChannelFormat::Float32 ||
           vectorFormat_ == ImageFeatureChannelFormat::Float16) &&
-         std::ranges::any_of(tensors, &AccessedTensor::hasVectors) &&
+         std::ranges::any_of(tensors, [&](const AccessedTensor& tensor) { return hasVectors(tensor); }) &&
          std::ranges::all_of(tensors, [&](const AccessedTensor& tensor) {
            return tensor.shape == nullptr || (tensor.shape->format == vectorFormat_ &&
-                                              (!tensor.hasVectors() || takesLanes(*tensor.shape)));
+                                              (!hasVectors(tensor) || takesLanes(*tensor.shape)));
          });
 }
 
 std::string_view AccessPlan::objectionTo(const Operands& operands) const {
   std::string_view objection;
   for (const AccessedTensor& tensor : accessed(operands))
-    if (tensor.hasVectors() && objection.empty()) objection = objectionToUnaligned({tensor.address});
+    if (hasVectors(tensor) && objection.empty()) objection = objectionToUnaligned({tensor.address});
   return objection;
 }
 

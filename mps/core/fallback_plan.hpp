@@ -51,8 +51,6 @@ struct AccessedTensor {
   AccessedTensor() = default;
   AccessedTensor(const TensorShape& tensor, const std::byte* at, bool isThere = true)
       : shape(isThere && tensor.channels > 0 ? &tensor : nullptr), address(at) {}
-  /// Else it is not there, or its only channel stands for all and is accessed by itself.
-  [[nodiscard]] bool hasVectors() const { return shape != nullptr && shape->channels > 1; }
 
   const TensorShape* shape = nullptr;  ///< null: it is not there
   const std::byte* address = nullptr;
@@ -68,12 +66,18 @@ class AccessPlan : public SelectivePlan {
 
  protected:
   [[nodiscard]] virtual AccessedTensors accessed(const Operands& operands) const = 0;
+  /// Whether the only channel of a tensor may stand for all; it is accessed by itself.
+  [[nodiscard]] virtual bool repeatsChannels() const { return false; }
   /// None: elements are accessed by themselves.
   [[nodiscard]] ImageFeatureChannelFormat vectorFormat() const { return vectorFormat_; }
   /// Elements that are accessed at once.
   [[nodiscard]] int lanes() const;
 
  private:
+  [[nodiscard]] bool hasVectors(const AccessedTensor& tensor) const {
+    return tensor.shape != nullptr && (tensor.shape->channels > 1 || !repeatsChannels());
+  }
+
   ImageFeatureChannelFormat vectorFormat_ = ImageFeatureChannelFormat::None;
 };
 

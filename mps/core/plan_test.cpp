@@ -242,18 +242,20 @@ TEST(FallbackPlan, VerboseDispatchPrintsTheFirstRunOfTheGeneralOne) {
 /// Reads a tensor and one whose only channel may stand for all; float32 unless a test says otherwise.
 class TwoTensorsPlan final : public AccessPlan {
  public:
-  explicit TwoTensorsPlan(const Problem& problem) { second.channels = problem.number == 4 ? 1 : 8; }
+  explicit TwoTensorsPlan(const Problem& problem) : isRepeated(problem.number == 4) {}
   void run(mtl::Stream&, const Operands&) const override {}
   [[nodiscard]] std::string describe() const override { return std::to_string(lanes()) + " at once"; }
 
   TensorShape first = TensorShape::dense(2, 3, 5, 8);
   TensorShape second = first;
   bool hasSecond = true;
+  bool isRepeated;
 
  protected:
   [[nodiscard]] AccessedTensors accessed(const Operands& operands) const override {
     return {{{first, operands.source}, {second, operands.destination, hasSecond}}};
   }
+  [[nodiscard]] bool repeatsChannels() const override { return isRepeated; }
 };
 
 TEST(AccessPlan, VectorsNeedOneFormatAndStridesOfWholeOnes) {
@@ -281,7 +283,17 @@ TEST(AccessPlan, VectorsNeedOneFormatAndStridesOfWholeOnes) {
               plan.hasSecond = false;
             }),
             "4 at once");
-  EXPECT_EQ(lanesOf([](TwoTensorsPlan& plan) { plan.first.channels = plan.second.channels = 1; }), "");
+  EXPECT_EQ(lanesOf([](TwoTensorsPlan& plan) { plan.second.channels = 1; }), "");
+  EXPECT_EQ(lanesOf([](TwoTensorsPlan& plan) {
+              plan.isRepeated = true;
+              plan.second.channels = 1;
+            }),
+            "4 at once");
+  EXPECT_EQ(lanesOf([](TwoTensorsPlan& plan) {
+              plan.isRepeated = true;
+              plan.first.channels = plan.second.channels = 1;
+            }),
+            "");
 }
 
 constexpr Implementation<Problem> evenVectors{"even vectors", prepareVectors<TwoTensorsPlan, even>};
@@ -292,6 +304,7 @@ TEST(AccessPlan, UnalignedAddressesAreLeftToTheEntryBehind) {
   EXPECT_EQ(plan.objectionTo(ShiftedOperands(false)), "");
   EXPECT_EQ(plan.objectionTo(ShiftedOperands(true)), "an address is unaligned");
   TwoTensorsPlan repeating(Problem{4});
+  repeating.second.channels = 1;
   ASSERT_TRUE(repeating.useVectors()) << "whatever the one channel is";
   EXPECT_EQ(repeating.objectionTo(ShiftedOperands(true)), "");
   EXPECT_EQ(std::get<0>(evenVectors.prepare({2}))->describe(), "4 at once, else even by counting");

@@ -212,6 +212,7 @@ class LossPlan final : public AccessPlan {
              {p.sourceGradient, operands.gradient, perElement()},
              {p.loss, operands.parameters[1], perElement()}}};
   }
+  [[nodiscard]] bool repeatsChannels() const override { return true; }
 
  private:
   [[nodiscard]] bool perElement() const { return whole_.reductionType == CNNReductionType::None; }

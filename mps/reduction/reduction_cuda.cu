@@ -70,6 +70,7 @@ class ReductionPlan final : public AccessPlan {
               !overChannels() || !readsSource},
              {problem_.destination, operands.destination, !isForward()}}};
   }
+  [[nodiscard]] bool repeatsChannels() const override { return true; }
 
  private:
   [[nodiscard]] bool isForward() const { return problem_.direction == ReductionDirection::Forward; }
