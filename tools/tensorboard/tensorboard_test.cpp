@@ -163,8 +163,11 @@ TEST(TensorBoard, ATrainingThatGoesOnHasAnotherFile) {
   const std::vector<Field> fields = MessageReader(restart).fields();
   EXPECT_EQ(fields.at(1).integer, 13U);
   EXPECT_THAT(textsOf(restart, 7), ElementsAre("\x08\x01"));
+  const std::string others = "events.out.tfevents.1700000000.host.1.0";
+  std::ofstream(folder / others) << "of another program";
   TrainingEvents::removeFrom(folder.path());
-  EXPECT_THAT(folder.names(), IsEmpty());
+  EXPECT_THAT(folder.names(), ElementsAre(others));
+  EXPECT_FALSE(TrainingEvents::areIn(folder.path()));
 }
 
 TEST(TensorBoard, ARecordThatFindsNoRoomIsTakenBack) {

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstring>
 #include <optional>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -16,6 +17,7 @@ namespace unmetal {
 namespace {
 
 constexpr std::string_view eventFilePrefix = "events.out.tfevents.";
+constexpr std::size_t stepDigits = 12;
 
 /// In the order of numbers names are in the order of their letters.
 std::string withZeros(std::uint64_t number, std::size_t digits) {
@@ -24,14 +26,21 @@ std::string withZeros(std::uint64_t number, std::size_t digits) {
 }
 
 std::filesystem::path eventFile(const std::filesystem::path& folder, std::uint64_t step) {
-  return folder / (std::string(eventFilePrefix) + withZeros(step, 12));
+  return folder / (std::string(eventFilePrefix) + withZeros(step, stepDigits));
+}
+
+/// Those of other programs have the time and the machine in their names.
+bool isOurs(const std::string& name) {
+  if (!name.starts_with(eventFilePrefix)) return false;
+  const std::string_view step = std::string_view(name).substr(eventFilePrefix.size());
+  return step.size() == stepDigits && step.find_first_not_of("0123456789") == std::string_view::npos;
 }
 
 std::vector<std::filesystem::path> eventFiles(const std::filesystem::path& folder) {
   std::vector<std::filesystem::path> files;
   std::error_code unreadable;
   for (const auto& entry : std::filesystem::directory_iterator(folder, unreadable))
-    if (entry.path().filename().string().starts_with(eventFilePrefix)) files.push_back(entry.path());
+    if (isOurs(entry.path().filename().string())) files.push_back(entry.path());
   return files;
 }
 

@@ -27,7 +27,7 @@ class TrainingEvents {
  public:
   /// Whether a training in the folder has some.
   static bool areIn(const std::filesystem::path& folder);
-  /// Those of an earlier training.
+  /// Those of an earlier training, not those of other programs.
   static void removeFrom(const std::filesystem::path& folder);
   /// @param step done so far
   TrainingEvents(const std::filesystem::path& folder, std::uint64_t step,
