@@ -55,7 +55,7 @@ class CpuBuild:
 
     def link_command(self):
         command = run(["ninja", "-C", self.folder, "-t", "commands", "unmetal_program"]).strip().split("\n")[-1]
-        words = [word for word in shlex.split(command) if word not in (":", "&&")]
+        words = next(words for part in command.split(" && ") if "-o" in (words := shlex.split(part)))
         return words + (["-Wl,--thread-count=1"] if "-fuse-ld=mold" in words else [])
 
     def objects_with(self, family, name):
