@@ -3,6 +3,8 @@
 #include <array>
 #include <utility>
 
+#include "mps/core/error.hpp"
+
 namespace mps::detail {
 
 std::size_t sizeOf(CollectiveType type) {
@@ -33,6 +35,32 @@ void CollectiveEngine::gatherFromHost(mtl::Stream& stream, std::vector<std::byte
   collective.arrays = {{all.data(), all.size()}};
   collective.source = own.data();
   start(stream, std::move(collective), false)->finish(stream);
+}
+
+std::optional<CollectiveFailure> CollectiveEngine::failure() const {
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+void CollectiveEngine::fail(CollectiveFailure failure) {
+  const std::lock_guard lock(mutex_);
+  if (!failure_) failure_ = std::move(failure);
+}
+
+void CollectiveEngine::throwIfFailed() const {
+  if (const auto found = failure()) throw Error(found->sentence);
+}
+
+std::string CollectiveEngine::whoDidNotCome(const std::vector<int>& missing,
+                                            std::chrono::milliseconds timeout) const {
+  std::string ranks;
+  for (std::size_t i = 0; i < missing.size(); ++i) {
+    if (i > 0) ranks += i + 1 == missing.size() ? " and " : ", ";
+    ranks += std::to_string(missing[i]);
+    if (!places_.empty()) ranks += " (" + places_[static_cast<std::size_t>(missing[i])] + ")";
+  }
+  return (missing.size() == 1 ? "rank " : "ranks ") + ranks + " of " + std::to_string(size_) +
+         " did not come to it within " + std::to_string(timeout.count()) + " ms";
 }
 
 std::chrono::milliseconds CollectiveEngine::nextTimeout() {

@@ -4,7 +4,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace mtl {
@@ -55,6 +58,12 @@ class PendingCollective {
   PendingCollective() = default;
 };
 
+/// Why no collective can run any more.
+struct CollectiveFailure {
+  std::string sentence;      ///< without the class' name in front
+  std::vector<int> missing;  ///< ranks that did not come, where it is known
+};
+
 /// Where one rank's collectives run. All ranks start the same ones in the same order.
 class CollectiveEngine {
  public:
@@ -79,15 +88,34 @@ class CollectiveEngine {
 
   /// How long a rank waits for the others; the first time five times as long.
   void setTimeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
+  /// The first one; nothing while collectives can run. For any thread.
+  [[nodiscard]] std::optional<CollectiveFailure> failure() const;
+  /// The process is about to end without waiting for the others.
+  virtual void giveUp() {}
+  /// Host and device of each rank, for messages.
+  void setPlaces(std::vector<std::string> places) {
+    places_ = std::move(places);
+    isFirst_ = true;  // to exchange them was no operation of the user's
+  }
 
  protected:
   CollectiveEngine(int rank, int size) : rank_(rank), size_(size) {}
   /// For the collective that starts now.
   [[nodiscard]] std::chrono::milliseconds nextTimeout();
+  /// No collective runs from now on; the first failure stays.
+  void fail(CollectiveFailure failure);
+  /// @throws Error with the failure's sentence, where there is one
+  void throwIfFailed() const;
+  /// "rank 1 of 3 (host, cpu) did not come to it within 100 ms". @param missing at least one
+  [[nodiscard]] std::string whoDidNotCome(const std::vector<int>& missing,
+                                          std::chrono::milliseconds timeout) const;
 
  private:
   int rank_;
   int size_;
+  std::vector<std::string> places_;  ///< empty: they are not known
+  mutable std::mutex mutex_;
+  std::optional<CollectiveFailure> failure_;  // guarded by mutex_
   std::chrono::milliseconds timeout_ = std::chrono::seconds(60);
   bool isFirst_ = true;
 };

@@ -1,9 +1,8 @@
 #pragma once
 
-#include <cstddef>
 #include <memory>
-#include <span>
 #include <string>
+#include <vector>
 
 #include "mps/distributed/collective.hpp"
 
@@ -13,8 +12,9 @@ namespace mps::detail {
 /// @throws Error in one sentence when the module or MPI is missing, or fails
 std::unique_ptr<CollectiveEngine> makeMpiEngine();
 
-/// Sets bytes in host memory to those of rank 0, and waits. @throws Error as makeMpiEngine does
-void broadcastByMpi(std::span<std::byte> bytes);
+/// Waits until all ranks have called it. @param text its first 1020 bytes count @return those of all ranks, in their order
+/// @throws Error as makeMpiEngine does, and when not all ranks come within 5 minutes
+std::vector<std::string> gatherByMpi(const std::string& text);
 
 /// File and version of the MPI that is used; opens the module. @throws Error as makeMpiEngine does
 std::string describeMpi();
