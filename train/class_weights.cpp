@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <string>
+#include <utility>
 
 #include "mps/core/error.hpp"
 #include "mps/core/image_descriptor.hpp"
+#include "mps/distributed/communicator.hpp"
 #include "mps/loss/loss.hpp"
 #include "train/trainer.hpp"
 
@@ -38,22 +40,40 @@ std::vector<float> balancedWeights(std::span<const std::uint32_t> labels, std::s
 }
 
 StepLabels::StepLabels(const std::shared_ptr<mtl::Device>& device, std::size_t count, std::size_t classes,
-                       std::span<const float> classWeights, const Augmentation& augmentation)
-    : classes_(classes),
+                       std::span<const float> classWeights, const Augmentation& augmentation, Ranks ranks)
+    : ranks_(std::move(ranks)),
+      count_(count),
+      part_(partOf(count, ranks_)),
+      classes_(classes),
       classWeights_(classWeights.begin(), classWeights.end()),
       smoothing_(static_cast<float>(augmentation.labelSmoothing)) {
+  const std::size_t labels = areSeveral(ranks_) ? count + 1 : count;
   if (classWeights_.empty() && augmentation.mixup == 0 && augmentation.labelSmoothing == 0) {
-    states_ = mps::CNNLossLabels::createClassBatch(device, count, classes);
-    return;
+    states_ = mps::CNNLossLabels::createClassBatch(device, labels, classes);
+  } else {
+    const mps::ImageDescriptor scores(mps::ImageFeatureChannelFormat::Float32, 1, 1, classes);
+    targets_ = mps::ImageBatch::create(device, scores, labels);
+    if (!classWeights_.empty()) weights_ = mps::ImageBatch::create(device, scores, labels);
+    states_ = mps::CNNLossLabels::createBatch(device, {1, 1, 1}, targets_, weights_);
   }
-  const mps::ImageDescriptor scores(mps::ImageFeatureChannelFormat::Float32, 1, 1, classes);
-  targets_ = mps::ImageBatch::create(device, scores, count);
-  if (!classWeights_.empty()) weights_ = mps::ImageBatch::create(device, scores, count);
-  states_ = mps::CNNLossLabels::createBatch(device, {1, 1, 1}, targets_, weights_);
+  ownStates_ = areSeveral(ranks_) ? states_.slice(part_.first, part_.count) : states_;
 }
 
-void StepLabels::write(const Batch& batch) {
-  if (targets_.count() == 0) return mps::CNNLossLabels::writeClassIndices(states_, batch.labels);
+void StepLabels::write(const Batch& batch, bool wantsStop) {
+  if (areSeveral(ranks_)) {
+    std::vector<float> losses(count_ + 1);
+    losses.back() = wantsStop ? 1 : 0;
+    mps::CNNLossLabels::lossImages(states_).writeBytes(std::span<const float>(losses),
+                                                       mps::DataLayout::HeightxWidthxFeatureChannels);
+  }
+  if (batch.count() == 0) return;
+  if (targets_.count() == 0)
+    mps::CNNLossLabels::writeClassIndices(ownStates_, batch.labels);
+  else
+    writeShares(batch);
+}
+
+void StepLabels::writeShares(const Batch& batch) {
   std::vector<float> targets(batch.count() * classes_, smoothing_ / static_cast<float>(classes_));
   std::vector<float> weights(classWeights_.empty() ? 0 : targets.size());
   for (std::size_t i = 0; i < batch.count(); ++i) {
@@ -66,18 +86,38 @@ void StepLabels::write(const Batch& batch) {
       std::fill_n(&weights[i * classes_], classes_,
                   (1 - other.share) * classWeights_[label] + other.share * classWeights_[other.label]);
   }
-  targets_.writeBytes(std::span<const float>(targets), mps::DataLayout::HeightxWidthxFeatureChannels);
+  ownPart(targets_).writeBytes(std::span<const float>(targets),
+                               mps::DataLayout::HeightxWidthxFeatureChannels);
   if (!weights.empty())
-    weights_.writeBytes(std::span<const float>(weights), mps::DataLayout::HeightxWidthxFeatureChannels);
+    ownPart(weights_).writeBytes(std::span<const float>(weights),
+                                 mps::DataLayout::HeightxWidthxFeatureChannels);
 }
 
-double StepLabels::loss() const {
+mps::ImageBatch StepLabels::ownPart(const mps::ImageBatch& images) const {
+  return areSeveral(ranks_) ? images.slice(part_.first, part_.count) : images;
+}
+
+void StepLabels::encodeLosses(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer) const {
+  if (areSeveral(ranks_)) ranks_->allReduce(commandBuffer, mps::CNNLossLabels::lossImages(states_));
+  mps::StateBatchSynchronize(states_, commandBuffer);
+}
+
+std::vector<float> StepLabels::losses() const {
   std::vector<float> losses(states_.count());
   mps::CNNLossLabels::lossImages(states_).readBytes(std::span(losses),
                                                     mps::DataLayout::HeightxWidthxFeatureChannels);
+  return losses;
+}
+
+double StepLabels::loss() const {
+  const std::vector<float> all = losses();
   double sum = 0;
-  for (const float loss : losses) sum += static_cast<double>(loss);
+  for (std::size_t i = 0; i < count_; ++i) sum += static_cast<double>(all[i]);
   return sum;
+}
+
+bool StepLabels::isStopWanted() const {
+  return areSeveral(ranks_) && losses().back() > 0;
 }
 
 }  // namespace detail

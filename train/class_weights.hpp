@@ -10,10 +10,12 @@
 #include "mps/core/state.hpp"
 #include "train/augmentation.hpp"
 #include "train/batch_loader.hpp"
+#include "train/ranks.hpp"
 
 namespace mtl {
+class CommandBuffer;
 class Device;
-}
+}  // namespace mtl
 
 namespace unmetal::train::detail {
 
@@ -27,24 +29,40 @@ std::vector<float> balancedWeights(std::span<const std::uint32_t> labels, std::s
 /// pictures are mixed or labels smoothed.
 class StepLabels {
  public:
-  /// @param classWeights empty: 1
+  /// @param count of all ranks @param classWeights empty: 1
   StepLabels(const std::shared_ptr<mtl::Device>& device, std::size_t count, std::size_t classes,
-             std::span<const float> classWeights, const Augmentation& augmentation = {});
+             std::span<const float> classWeights, const Augmentation& augmentation = {},
+             Ranks ranks = nullptr);
 
-  /// What the training graph takes.
-  [[nodiscard]] const mps::StateBatch& states() const { return states_; }
-  /// No work that reads the old ones may be in flight.
-  void write(const Batch& batch);
-  /// Of the step, which has run: the sum over the pictures.
+  /// What the training graph takes: this rank's part.
+  [[nodiscard]] const mps::StateBatch& states() const { return ownStates_; }
+  /// No work that reads the old ones may be in flight. @param batch this rank's part
+  /// @param wantsStop whether this rank asks all of them to end the training
+  void write(const Batch& batch, bool wantsStop = false);
+  /// Records, behind the step, what makes the next two known.
+  void encodeLosses(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer) const;
+  /// Of the step, which has run: the sum over the pictures of all ranks.
   [[nodiscard]] double loss() const;
+  /// Whether one of several ranks has asked for the end.
+  [[nodiscard]] bool isStopWanted() const;
 
  private:
+  [[nodiscard]] std::vector<float> losses() const;
+  [[nodiscard]] mps::ImageBatch ownPart(const mps::ImageBatch& images) const;
+  void writeShares(const Batch& batch);
+
+  Ranks ranks_;
+  std::size_t count_;
+  Part part_;
   std::size_t classes_;
   std::vector<float> classWeights_;
   float smoothing_;
   mps::ImageBatch targets_;  ///< empty of class indices
   mps::ImageBatch weights_;  ///< only with weights
+  /// Of all ranks, whose losses are summed so that all have them in their order. Of several there is one label more, which
+  /// is no picture's: its loss is above 0 where a rank wants to stop.
   mps::StateBatch states_;
+  mps::StateBatch ownStates_;
 };
 
 }  // namespace unmetal::train::detail
