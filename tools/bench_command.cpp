@@ -1,6 +1,8 @@
 #include <CLI/CLI.hpp>
+#include <cstdio>
 #include <iostream>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
@@ -12,8 +14,11 @@
 #include "tools/commands.hpp"
 #include "tools/device_options.hpp"
 #include "tools/implementation_option.hpp"
+#include "tools/loading_bench.hpp"
 #include "tools/network_bench.hpp"
 #include "tools/number_options.hpp"
+#include "tools/picture_options.hpp"
+#include "tools/text.hpp"
 
 namespace unmetal {
 namespace {
@@ -24,7 +29,29 @@ struct BenchArguments {
   std::string implementation;
   std::string json;
   double megabytes = 0;
+  LoadingOptions loading;
+  std::optional<train::Augmentation> augmentation;
 };
+
+void runLoadingBench(const BenchArguments& arguments) {
+  LoadingOptions options = arguments.loading;
+  options.pictures.augmentation = arguments.augmentation.value_or(train::Augmentation{});
+  options.threads = static_cast<std::size_t>(arguments.device.threads);
+  std::optional<mps::AtomicFile> json;
+  if (!arguments.json.empty()) json.emplace(arguments.json);
+  const LoadingRate rate = measureLoading(options);
+  std::printf("loading %s, %s: %.0f images/s with %zu threads\n", printable(options.data).c_str(),
+              nameOf(options.pictures.augmentation).c_str(), rate.imagesPerSecond, rate.threads);
+  if (json) {
+    json->write(nlohmann::ordered_json{{"data", options.data},
+                                       {"augmentation", nameOf(options.pictures.augmentation)},
+                                       {"images_per_s", rate.imagesPerSecond},
+                                       {"threads", rate.threads}}
+                    .dump(1) +
+                "\n");
+    json->commit();
+  }
+}
 
 void runBench(const BenchArguments& arguments) {
   mps::detail::BenchOptions options;
@@ -81,7 +108,27 @@ void addBenchCommand(CLI::App& program) {
   command->add_option("--json", arguments->json, "Also write the rows to this file")
       ->type_name("FILE")
       ->check(nameOf("a file"));
-  command->callback([arguments] { runBench(*arguments); });
+  auto* data = command->add_option(
+      "--data", arguments->loading.data,
+      "In place of all that: images/s that the loader of these training pictures makes, as train "
+      "names them; those of a folder are decoded each time");
+  data->check(nameOf("data"));
+  addPictureOptions(*command, arguments->loading.pictures);
+  addAugmentOption(*command, arguments->augmentation);
+  command->add_option("--batch", arguments->loading.batchSize, "Of the loader: pictures in a batch")
+      ->type_name("N")
+      ->check(wholeNumber(1))
+      ->capture_default_str();
+  for (const char* name : {"--picture-size", "--skip-bad", "--augment", "--batch"})
+    command->get_option(name)->needs(data);
+  command->callback([arguments, command] {
+    if (arguments->loading.data.empty()) return runBench(*arguments);
+    for (const char* name : {"--filter", "--implementation", "--megabytes"})
+      if (command->count(name) > 0)
+        throw mps::Error(std::string("bench: ") + name +
+                         " is about kernels, --data about the loader; give one of them");
+    runLoadingBench(*arguments);
+  });
 }
 
 }  // namespace unmetal

@@ -289,6 +289,28 @@ double limitWithoutPeaks(const std::vector<Point>& points) {
   return *limit;
 }
 
+double percentOf(float part) {
+  return 100.0 * static_cast<double>(part);
+}
+
+/// Means over the steps of each whole epoch.
+std::vector<Point> accuraciesOfEpochs(std::span<const MetricsRow> rows) {
+  std::vector<Point> means;
+  double sum = 0;
+  std::size_t count = 0;
+  for (const MetricsRow& row : rows) {
+    if (row.trainAccuracy) {
+      sum += percentOf(*row.trainAccuracy);
+      ++count;
+    }
+    if (!row.validationAccuracy) continue;
+    if (count > 0) means.emplace_back(static_cast<double>(row.epoch), sum / static_cast<double>(count));
+    sum = 0;
+    count = 0;
+  }
+  return means;
+}
+
 }  // namespace
 
 std::vector<double> axisTicks(double low, double high, bool hasWholeNumbersOnly) {
@@ -315,25 +337,30 @@ std::string drawChart(const std::string& title, std::span<const Panel> panels) {
 
 std::string drawTrainingCurves(const std::string& title, std::span<const MetricsRow> rows) {
   std::vector<Point> losses;
-  std::vector<Point> accuracies;
+  std::vector<Point> validationLosses;
+  std::vector<Point> validationAccuracies;
   for (const MetricsRow& row : rows) {
-    losses.emplace_back(static_cast<double>(row.step), static_cast<double>(row.trainLoss));
-    if (row.validationAccuracy) {
-      accuracies.emplace_back(static_cast<double>(row.epoch),
-                              100.0 * static_cast<double>(*row.validationAccuracy));
-    }
+    const auto step = static_cast<double>(row.step);
+    losses.emplace_back(step, static_cast<double>(row.trainLoss));
+    if (row.validationLoss) validationLosses.emplace_back(step, static_cast<double>(*row.validationLoss));
+    if (row.validationAccuracy)
+      validationAccuracies.emplace_back(static_cast<double>(row.epoch), percentOf(*row.validationAccuracy));
   }
-  Panel loss{.title = "Training loss",
+  const char* const training = "#1f5fa8";
+  const char* const validation = "#c2530a";
+  Panel loss{.title = "Loss",
              .xLabel = "step",
              .yLabel = "loss",
              .curves = {{"each step", "#b4cdea", 1, false, thinned(losses)},
-                        {"running mean", "#1f5fa8", 2, false, runningMean(losses)}},
+                        {"running mean", training, 2, false, runningMean(losses)},
+                        {"validation", validation, 2, false, std::move(validationLosses)}},
              .yLimit = limitWithoutPeaks(losses),
              .beginsAtZero = true};
-  Panel accuracy{.title = "Validation accuracy",
+  Panel accuracy{.title = "Accuracy",
                  .xLabel = "epoch",
                  .yLabel = "accuracy in %",
-                 .curves = {{"after each epoch", "#c2530a", 2, true, std::move(accuracies)}},
+                 .curves = {{"training", training, 2, false, accuraciesOfEpochs(rows)},
+                            {"validation", validation, 2, true, std::move(validationAccuracies)}},
                  .largestY = 100};
   return drawChart(title, std::array{std::move(loss), std::move(accuracy)});
 }

@@ -41,7 +41,7 @@ struct Panel {
 /// The panels side by side as an SVG document. The same input gives the same text.
 std::string drawChart(const std::string& title, std::span<const Panel> panels);
 
-/// Loss over steps (each step, and a running mean) and validation accuracy over epochs.
+/// Loss over steps (each step, a running mean, and that of validation) and accuracy over epochs.
 std::string drawTrainingCurves(const std::string& title, std::span<const MetricsRow> rows);
 
 /// At most eight round numbers from `low` to `high`, which may be equal.

@@ -19,6 +19,8 @@ class ConfusionMatrix {
   /// Throws std::out_of_range when one is no class. @param loss of the picture
   void add(std::size_t label, std::size_t prediction, double loss = 0);
 
+  const std::vector<std::string>& classNames() const { return classNames_; }
+  std::uint64_t countAt(std::size_t label, std::size_t prediction) const;
   std::uint64_t total() const;
   std::uint64_t correct() const;
   /// correct() / total(), 0 without pictures.
@@ -36,7 +38,6 @@ class ConfusionMatrix {
   std::string json() const;
 
  private:
-  std::uint64_t countAt(std::size_t label, std::size_t prediction) const;
   std::string wholeTable() const;
   std::string mistakes() const;
 

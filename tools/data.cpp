@@ -53,6 +53,7 @@ NamedData pictureFolder(const std::filesystem::path& folder, Split split, const 
   pictures.size = options.size;
   if (split == Split::Training) pictures.size = storedSize(options);
   pictures.validation = options.validation;
+  pictures.memory = options.memory;
   pictures.skipBad = options.skipBad;
   pictures.skipBadName = "--skip-bad";
   train::PictureFolder read(folder, split, pictures);

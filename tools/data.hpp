@@ -33,8 +33,9 @@ inline constexpr std::string_view expectedPictureSize =
 
 /// How pictures are read: all but `augmentation` is about folders.
 struct DataOptions {
-  train::Shape size{64, 64, 3};           ///< 1 channel (grey) or 3
-  double validation = 0.2;                ///< share of each class that is not learned from
+  train::Shape size{64, 64, 3};                        ///< 1 channel (grey) or 3
+  double validation = 0.2;                             ///< share of each class that is not learned from
+  std::optional<std::uint64_t> memory = std::nullopt;  ///< of decoded pictures; unset: PictureFolder's own
   bool skipBad = false;                   ///< whether what cannot be used is left out, not an error
   train::Augmentation augmentation = {};  ///< of training pictures, whatever data set they are of
 };

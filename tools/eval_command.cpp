@@ -5,12 +5,14 @@
 #include <memory>
 
 #include "mps/core/error.hpp"
+#include "mps/weights/atomic_file.hpp"
 #include "mtl/command_queue.hpp"
 #include "mtl/device.hpp"
 #include "tools/checkpoint.hpp"
 #include "tools/commands.hpp"
 #include "tools/device_options.hpp"
 #include "tools/evaluation.hpp"
+#include "tools/mistakes.hpp"
 #include "tools/number_options.hpp"
 #include "tools/text.hpp"
 
@@ -22,6 +24,7 @@ void addEvalCommand(CLI::App& program) {
     std::string data;
     bool skipBad = false;
     bool json = false;
+    std::filesystem::path out;
     DeviceOptions device;
   };
   auto* command =
@@ -39,6 +42,11 @@ void addEvalCommand(CLI::App& program) {
   command->add_flag("--json", options->json,
                     "Print one line of JSON: accuracy, loss, precision, recall and F1 of each class, what "
                     "was taken for what");
+  command
+      ->add_option("--out", options->out,
+                   "Folder for confusion.svg and worst.svg, the pictures whose class got the least "
+                   "probability")
+      ->check(nameOf("a folder"));
   addDeviceOptions(*command, options->device);
   command->callback([options] {
     const CheckpointFile file = CheckpointFile::read(options->checkpoint);
@@ -52,7 +60,13 @@ void addEvalCommand(CLI::App& program) {
     const auto device = openDevice(options->device);
     Network built = buildNetwork(device, file.networkOptions());
     file.restoreWeights(built);
-    const ConfusionMatrix matrix = evaluate(built, device->newCommandQueue(), data);
+    WorstPictures worst;
+    const ConfusionMatrix matrix = evaluate(built, device->newCommandQueue(), data, &worst);
+    if (!options->out.empty()) {
+      mps::makeWritableFolder(options->out);
+      drawMistakes(options->out, options->checkpoint.filename().string() + " on " + data.name, matrix, worst,
+                   *data.pictures);
+    }
     if (options->json) {
       std::cout << matrix.json() << "\n";
       return;

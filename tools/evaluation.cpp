@@ -47,7 +47,7 @@ std::vector<float> classify(const Network& network, const std::shared_ptr<mtl::C
 }
 
 ConfusionMatrix evaluate(const Network& network, const std::shared_ptr<mtl::CommandQueue>& queue,
-                         const NamedData& data) {
+                         const NamedData& data, WorstPictures* worst) {
   checkFits(data, network.options);
   const train::Dataset& pictures = *data.pictures;
   train::BatchOptions options;
@@ -66,18 +66,20 @@ ConfusionMatrix evaluate(const Network& network, const std::shared_ptr<mtl::Comm
   ConfusionMatrix matrix(pictures.classNames());
   mps::ImageBatch images;
   const std::size_t classes = network.options.classNames.size();
+  std::size_t index = 0;
   for (train::Batch batch; loader.next(batch);) {
     if (images.count() != batch.count())
       images = mps::ImageBatch::create(queue->device(), picture, batch.count());
     images.writeBytes(std::span<const std::byte>(batch.images),
                       mps::DataLayout::HeightxWidthxFeatureChannels);
     const std::vector<float> probabilities = classify(network, queue, images);
-    for (std::size_t i = 0; i < batch.count(); ++i) {
+    for (std::size_t i = 0; i < batch.count(); ++i, ++index) {
       const auto row = std::span(probabilities).subspan(i * classes, classes);
       // The least probability that float32 holds stands for one that has become 0.
       const double loss = -std::log(std::max(static_cast<double>(row[batch.labels[i]]), 1e-45));
       matrix.add(batch.labels[i], static_cast<std::size_t>(std::ranges::max_element(row) - row.begin()),
                  loss);
+      if (worst != nullptr) worst->add(index, batch.labels[i], row);
     }
   }
   return matrix;

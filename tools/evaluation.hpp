@@ -8,6 +8,7 @@
 #include "tools/confusion_matrix.hpp"
 #include "tools/data.hpp"
 #include "tools/networks.hpp"
+#include "tools/worst_pictures.hpp"
 
 namespace mtl {
 class CommandQueue;
@@ -25,7 +26,8 @@ std::vector<float> classify(const Network& network, const std::shared_ptr<mtl::C
 
 /// Classifies every picture of a data set. @throws mps::Error when its pictures have another size or its classes other
 /// names than the network's (generated pictures may), or a probability is not finite
+/// @param worst gets all of them; null: nobody asks
 ConfusionMatrix evaluate(const Network& network, const std::shared_ptr<mtl::CommandQueue>& queue,
-                         const NamedData& data);
+                         const NamedData& data, WorstPictures* worst = nullptr);
 
 }  // namespace unmetal

@@ -7,6 +7,7 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <span>
 #include <string_view>
 #include <system_error>
 #include <utility>
@@ -20,7 +21,6 @@ namespace unmetal {
 namespace {
 
 constexpr std::uint64_t largestMetricsFile = std::uint64_t{1} << 30;
-constexpr std::size_t columnCount = 5;
 
 template <class Number, class... Format>
 std::string textOf(Number number, Format... howTo) {
@@ -38,21 +38,69 @@ std::optional<Number> parse(std::string_view text) {
   return number;
 }
 
-/// nothing when the line is no row.
-std::optional<MetricsRow> parseRow(std::string_view line) {
-  if (std::ranges::count(line, ',') != columnCount - 1) return std::nullopt;
-  std::array<std::string_view, columnCount> fields;
-  for (std::string_view& field : fields) {
-    field = line.substr(0, line.find(','));
-    line.remove_prefix(std::min(line.size(), field.size() + 1));
+constexpr std::string_view header =
+    "epoch,step,train_loss,train_accuracy,validation_loss,validation_accuracy,learning_rate,images_per_s,"
+    "seconds";
+/// Of files of former versions.
+constexpr std::string_view shortHeader = "epoch,step,train_loss,validation_accuracy,images_per_s";
+
+std::vector<std::string_view> fieldsOf(std::string_view line) {
+  std::vector<std::string_view> fields;
+  for (std::size_t comma = line.find(','); comma != std::string_view::npos; comma = line.find(',')) {
+    fields.push_back(line.substr(0, comma));
+    line.remove_prefix(comma + 1);
   }
-  const auto epoch = parse<std::uint64_t>(fields[0]);
-  const auto step = parse<std::uint64_t>(fields[1]);
-  const auto loss = parse<float>(fields[2]);
-  const auto accuracy = parse<float>(fields[3]);
-  const auto speed = parse<double>(fields[4]);
-  if (!epoch || !step || !loss || !speed || (!accuracy && !fields[3].empty())) return std::nullopt;
-  return MetricsRow{*epoch, *step, *loss, accuracy, *speed};
+  fields.push_back(line);
+  return fields;
+}
+
+/// The fields of a row by the names of their columns.
+class Fields {
+ public:
+  /// @param columns and fields: as many
+  Fields(std::span<const std::string_view> columns, std::span<const std::string_view> fields)
+      : columns_(columns), fields_(fields) {}
+
+  /// Empty where there is no such column.
+  template <class Number>
+  std::optional<Number> optional(std::string_view column) {
+    const auto place = std::ranges::find(columns_, column);
+    if (place == columns_.end()) return std::nullopt;
+    const std::string_view field = fields_[static_cast<std::size_t>(place - columns_.begin())];
+    if (field.empty()) return std::nullopt;
+    const auto number = parse<Number>(field);
+    isRow_ = isRow_ && number.has_value();
+    return number;
+  }
+  template <class Number>
+  Number number(std::string_view column) {
+    const auto number = optional<Number>(column);
+    isRow_ = isRow_ && number.has_value();
+    return number.value_or(0);
+  }
+  [[nodiscard]] bool isRow() const { return isRow_; }
+
+ private:
+  std::span<const std::string_view> columns_;
+  std::span<const std::string_view> fields_;
+  bool isRow_ = true;
+};
+
+/// Nothing when the line is no row.
+std::optional<MetricsRow> parseRow(std::span<const std::string_view> columns, std::string_view line) {
+  const std::vector<std::string_view> texts = fieldsOf(line);
+  if (texts.size() != columns.size()) return std::nullopt;
+  Fields fields(columns, texts);
+  const MetricsRow row{.epoch = fields.number<std::uint64_t>("epoch"),
+                       .step = fields.number<std::uint64_t>("step"),
+                       .trainLoss = fields.number<float>("train_loss"),
+                       .trainAccuracy = fields.optional<float>("train_accuracy"),
+                       .validationLoss = fields.optional<float>("validation_loss"),
+                       .validationAccuracy = fields.optional<float>("validation_accuracy"),
+                       .learningRate = fields.optional<double>("learning_rate"),
+                       .imagesPerSecond = fields.number<double>("images_per_s"),
+                       .seconds = fields.optional<double>("seconds")};
+  return fields.isRow() ? std::optional(row) : std::nullopt;
 }
 
 std::string formatFile(const std::vector<MetricsRow>& rows) {
@@ -69,17 +117,21 @@ std::string readText(const std::filesystem::path& path) {
 }  // namespace
 
 std::string metricsHeader() {
-  return "epoch,step,train_loss,validation_accuracy,images_per_s";
+  return std::string(header);
 }
 
 std::string formatMetricsRow(const MetricsRow& row) {
-  const std::string accuracy = row.validationAccuracy ? textOf(*row.validationAccuracy) : std::string();
-  return textOf(row.epoch) + "," + textOf(row.step) + "," + textOf(row.trainLoss) + "," + accuracy + "," +
-         textOf(row.imagesPerSecond, std::chars_format::fixed, 1);
+  const auto orEmpty = [](const auto& number) { return number ? textOf(*number) : std::string(); };
+  constexpr auto fixed = std::chars_format::fixed;
+  return textOf(row.epoch) + "," + textOf(row.step) + "," + textOf(row.trainLoss) + "," +
+         orEmpty(row.trainAccuracy) + "," + orEmpty(row.validationLoss) + "," +
+         orEmpty(row.validationAccuracy) + "," + orEmpty(row.learningRate) + "," +
+         textOf(row.imagesPerSecond, fixed, 1) + "," + (row.seconds ? textOf(*row.seconds, fixed, 3) : "");
 }
 
 std::vector<MetricsRow> parseMetrics(const std::string& text, const std::string& name) {
   std::vector<MetricsRow> rows;
+  std::vector<std::string_view> columns;
   std::size_t lineNumber = 0;
   std::string_view rest = text;
   for (std::size_t end = rest.find('\n'); end != std::string_view::npos; end = rest.find('\n')) {
@@ -87,10 +139,12 @@ std::vector<MetricsRow> parseMetrics(const std::string& text, const std::string&
     rest.remove_prefix(end + 1);
     ++lineNumber;
     if (lineNumber == 1) {
-      if (line != metricsHeader()) throw mps::Error(name + " is no metrics file: its first line is another");
+      if (line != header && line != shortHeader)
+        throw mps::Error(name + " is no metrics file: its first line is another");
+      columns = fieldsOf(line);
       continue;
     }
-    const std::optional<MetricsRow> row = parseRow(line);
+    const std::optional<MetricsRow> row = parseRow(columns, line);
     if (!row) throw mps::Error(name + " is damaged: line " + std::to_string(lineNumber) + " is no row");
     if (!rows.empty() && row->step <= rows.back().step) {
       throw mps::Error(name + " is damaged: the step of line " + std::to_string(lineNumber) +

@@ -15,18 +15,27 @@ struct MetricsRow {
   /// Training steps finished since the beginning of the training.
   std::uint64_t step = 0;
   float trainLoss = 0;
-  /// Part of the validation pictures that were classified right, 0 to 1; only where it was measured, at an epoch's
-  /// end.
-  std::optional<float> validationAccuracy;
+  /// Part of the step's pictures that were classified right before it, 0 to 1. Empty in files of former versions, as
+  /// learningRate and seconds are.
+  std::optional<float> trainAccuracy = std::nullopt;
+  /// Mean cross-entropy of the validation pictures, and the part of them that was classified right, 0 to 1: at an
+  /// epoch's end. @{
+  std::optional<float> validationLoss = std::nullopt;
+  std::optional<float> validationAccuracy = std::nullopt;
+  /// @}
+  std::optional<double> learningRate = std::nullopt;
   double imagesPerSecond = 0;
+  /// Since the training's first step, without interruptions.
+  std::optional<double> seconds = std::nullopt;
 
   bool operator==(const MetricsRow&) const = default;
 };
 
-/// "epoch,step,train_loss,validation_accuracy,images_per_s", without the line's end.
+/// The columns, without the line's end:
+/// "epoch,step,train_loss,train_accuracy,validation_loss,validation_accuracy,learning_rate,images_per_s,seconds".
 std::string metricsHeader();
 /// One line without its end. Losses and accuracies have as many digits as it takes to read the same float32
-/// back; an accuracy that was not measured is empty.
+/// back; what was not measured is empty.
 std::string formatMetricsRow(const MetricsRow& row);
 
 /// The file metrics.csv of a training. Rows are appended one by one, each with one write, so that the file is
@@ -38,7 +47,7 @@ class MetricsLog {
   static MetricsLog create(const std::filesystem::path& path);
   /// Goes on with the file of an interrupted run whose checkpoint was written after step `lastStep`: rows of
   /// later steps and a row that was cut off at the end are dropped (the file is replaced as a whole). In its
-  /// columns epoch, step, train_loss and validation_accuracy the file then ends as that of an uninterrupted run.
+  /// columns but images_per_s and seconds the file then ends as that of an uninterrupted run.
   /// Without a file it begins a new one. Throws as well when the file is no metrics file; nothing is changed
   /// then.
   static MetricsLog resume(const std::filesystem::path& path, std::uint64_t lastStep);
@@ -63,8 +72,8 @@ class MetricsLog {
   int descriptor_ = -1;
 };
 
-/// The rows of a metrics file; a last line without its end is left out. Throws mps::Error with the number of
-/// the first line that is wrong.
+/// The rows of a metrics file; a last line without its end is left out. Files of former versions lack columns, whose
+/// values are empty then. Throws mps::Error with the number of the first line that is wrong.
 std::vector<MetricsRow> parseMetrics(const std::string& text, const std::string& name);
 
 }  // namespace unmetal

@@ -137,8 +137,10 @@ class RepeatedStep {
                              mps::DataLayout::HeightxWidthxFeatureChannels);
       mps::CNNLossLabels::writeClassIndices(slot.labels, batch_.labels);
       slot.commandBuffer = queue_->commandBuffer();
+      network_.scores->takeNext(slot.scores);
       network_.training->encodeBatch(slot.commandBuffer, {slot.images}, {slot.labels});
       mps::StateBatchSynchronize(slot.labels, slot.commandBuffer);
+      mps::ImageBatchSynchronize(slot.scores, slot.commandBuffer);
       slot.commandBuffer->commit();
     }
     return 1e3 * (steadySeconds() - start);
@@ -151,6 +153,7 @@ class RepeatedStep {
  private:
   struct InFlight {
     mps::ImageBatch images;
+    mps::ImageBatch scores;
     mps::StateBatch labels;
     std::shared_ptr<mtl::CommandBuffer> commandBuffer;
   };
@@ -160,6 +163,7 @@ class RepeatedStep {
     slot.commandBuffer = nullptr;
     mps::CNNLossLabels::lossImages(slot.labels)
         .readBytes(std::span(losses_), mps::DataLayout::HeightxWidthxFeatureChannels);
+    static_cast<void>(train::detail::countCorrect(slot.scores, batch_.labels));
   }
 
   std::shared_ptr<mtl::CommandQueue> queue_;

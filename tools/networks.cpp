@@ -122,7 +122,8 @@ Network buildNetwork(const std::shared_ptr<mtl::Device>& device, const NetworkOp
   for (const std::string& prefix : options.frozen) definition.freeze(prefix);
   if (options.optimizer) {
     definition.setOptimizer(options.optimizer, options.adamForm);
-    const train::TrainingGraph training = definition.makeTrainingGraph(options.batchSize);
+    network.scores = std::make_shared<train::detail::ScoreImages>();
+    const train::TrainingGraph training = definition.makeTrainingGraph(options.batchSize, network.scores);
     network.training = training.graph;
     network.lossScale = training.lossScale;
   }

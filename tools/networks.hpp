@@ -15,6 +15,7 @@
 #include "mps/trainable/optimizer_slots.hpp"
 #include "mps/trainable/trainable_layer.hpp"
 #include "train/network.hpp"
+#include "train/score_images.hpp"
 
 namespace unmetal {
 
@@ -73,6 +74,7 @@ struct Network {
   std::vector<std::shared_ptr<mps::TrainableLayer>> layers;
   /// Takes one batch of pictures and one of labels, writes the losses into the labels, updates the layers.
   std::shared_ptr<mps::NNGraph> training;
+  std::shared_ptr<train::detail::ScoreImages> scores;  ///< of the training graph
   /// Takes one batch of pictures and returns class probabilities; no dropout, running statistics.
   std::shared_ptr<mps::NNGraph> inference;
   std::shared_ptr<mps::LossScale> lossScale;  ///< null in float32

@@ -1,5 +1,7 @@
 #include "tools/picture_options.hpp"
 
+#include "mps/core/error.hpp"
+
 namespace unmetal {
 
 void addPictureOptions(CLI::App& command, DataOptions& options) {
@@ -18,6 +20,25 @@ void addPictureOptions(CLI::App& command, DataOptions& options) {
       ->default_str("64x64x3");
   command.add_flag("--skip-bad", options.skipBad,
                    "Of a folder: name what cannot be used and go on without it");
+}
+
+void addAugmentOption(CLI::App& command, std::optional<train::Augmentation>& wanted) {
+  const auto parse = [&wanted](const std::string& text) {
+    try {
+      wanted = train::parseAugmentation(text);
+    } catch (const mps::Error& error) {
+      throw CLI::ValidationError("--augment " + text, error.what());
+    }
+  };
+  command
+      .add_option_function<std::string>(
+          "--augment", parse,
+          "What each epoch does to training pictures: none, or joined by + and in this order: crop (a random "
+          "part of pictures that are an eighth larger) or crop:SHARE, resized-crop:LEAST, flip (half of them "
+          "mirrored), shift:SHARE, rotate:DEGREES, brightness:SHARE, contrast:SHARE, saturation:SHARE, "
+          "mixup:NUMBER, smooth:SHARE (of labels)")
+      ->type_name("HOW")
+      ->default_str("none");
 }
 
 }  // namespace unmetal

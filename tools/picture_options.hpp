@@ -1,6 +1,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <optional>
 
 #include "tools/data.hpp"
 
@@ -8,5 +9,7 @@ namespace unmetal {
 
 /// The options --picture-size and --skip-bad of folders of pictures.
 void addPictureOptions(CLI::App& command, DataOptions& options);
+/// The option --augment. @param wanted unset: it was not given
+void addAugmentOption(CLI::App& command, std::optional<train::Augmentation>& wanted);
 
 }  // namespace unmetal

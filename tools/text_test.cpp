@@ -12,5 +12,11 @@ TEST(Text, ControlCharactersAreEscaped) {
   EXPECT_EQ(printable(""), "");
 }
 
+TEST(Text, IsShortenedBetweenCharacters) {
+  EXPECT_EQ(shortened("abcd", 4), "abcd");
+  EXPECT_EQ(shortened("abcde", 4), "abc\u2026");
+  EXPECT_EQ(shortened("ab\u00e9de", 4), "ab\u2026");
+}
+
 }  // namespace
 }  // namespace unmetal::text_test

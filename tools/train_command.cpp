@@ -90,23 +90,7 @@ void addTrainCommand(CLI::App& program) {
       ->check(number(0.001, 0.999))
       ->capture_default_str();
   addNetworkOption(*command, options->network)->default_str("mnist-cnn, of a folder small-cnn");
-  const auto augment = [options](const std::string& text) {
-    try {
-      options->augmentation = train::parseAugmentation(text);
-    } catch (const mps::Error& error) {
-      throw CLI::ValidationError("--augment " + text, error.what());
-    }
-  };
-  command
-      ->add_option_function<std::string>(
-          "--augment", augment,
-          "What each epoch does to training pictures: none, or joined by + and in this order: crop (a random "
-          "part of pictures that are an eighth larger) or crop:SHARE, resized-crop:LEAST, flip (half of them "
-          "mirrored), shift:SHARE, rotate:DEGREES, brightness:SHARE, contrast:SHARE, saturation:SHARE, "
-          "mixup:NUMBER, smooth:SHARE (of labels); "
-          "--resume keeps it")
-      ->type_name("HOW")
-      ->default_str("none");
+  addAugmentOption(*command, options->augmentation);
   command
       ->add_option("--normalize", options->normalization,
                    "What pictures are normalised by: nothing, mean and deviation of ImageNet's, or those "
@@ -192,7 +176,8 @@ void addTrainCommand(CLI::App& program) {
   command->add_flag("--allow-reduced-precision", options->allowReducedPrecision,
                     "A GPU may multiply with the 11 bits of TF32; faster, not the CPU's bits");
   command
-      ->add_option("--out", options->out, "Folder for metrics.csv, curves.svg, graph.svg and the checkpoints")
+      ->add_option("--out", options->out,
+                   "Folder for metrics.csv, the checkpoints and pictures of the training (.svg)")
       ->check(nameOf("a folder"))
       ->capture_default_str();
   command

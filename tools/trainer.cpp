@@ -18,6 +18,7 @@
 #include "tools/device_options.hpp"
 #include "tools/evaluation.hpp"
 #include "tools/initial_weights.hpp"
+#include "tools/mistakes.hpp"
 #include "tools/text.hpp"
 #include "tools/training_choice.hpp"
 #include "train/fixed_point.hpp"
@@ -329,7 +330,8 @@ void Trainer::drawAllSteps() const {
 }
 
 void Trainer::removeAbandonedFiles() const {
-  for (const char* name : {checkpointName, bestName, metricsName, curvesName, graphName, allStepsName})
+  for (const char* name :
+       {checkpointName, bestName, metricsName, curvesName, graphName, allStepsName, confusionName, worstName})
     mps::AtomicFile::removeAbandoned(options_.out / name);
 }
 
@@ -383,12 +385,15 @@ void Trainer::encodeStep(const train::Batch& batch, InFlight& slot) {
   slot.images.writeBytes(std::span<const std::byte>(batch.images),
                          mps::DataLayout::HeightxWidthxFeatureChannels);
   slot.labels->write(batch);
-  network_.setLearningRate(schedule_->rateAt(position_.step));
+  slot.learningRate = schedule_->rateAt(position_.step);
+  network_.setLearningRate(slot.learningRate);
   slot.commandBuffer = queue_->commandBuffer();
   slot.epoch = batch.epoch + 1;
   slot.step = position_.step + 1;
+  network_.scores->takeNext(slot.scores);
   network_.training->encodeBatch(slot.commandBuffer, {slot.images}, {slot.labels->states()});
   mps::StateBatchSynchronize(slot.labels->states(), slot.commandBuffer);
+  mps::ImageBatchSynchronize(slot.scores, slot.commandBuffer);
   slot.commandBuffer->commit();
   position_.step += 1;
   position_.batch = batch.index + 1;
@@ -409,7 +414,10 @@ void Trainer::finishStep(InFlight& slot) {
   row.epoch = slot.epoch;
   row.step = slot.step;
   row.trainLoss = static_cast<float>(loss);
+  row.trainAccuracy = static_cast<float>(slot.labels->accuracy(slot.scores));
+  row.learningRate = slot.learningRate;
   row.imagesPerSecond = throughput_.imagesPerSecond();
+  row.seconds = steadySeconds() - beginTime_;
   if (slot.step == slot.epoch * stepsPerEpoch_)
     lastOfEpoch_ = row;
   else
@@ -473,14 +481,17 @@ bool Trainer::isBest(const ConfusionMatrix& validation, std::uint64_t epoch) con
 
 void Trainer::finishEpoch(std::uint64_t epoch) {
   finishAll();
-  const ConfusionMatrix validation = evaluate(network_, queue_, test_);
+  WorstPictures worst;
+  const ConfusionMatrix validation = evaluate(network_, queue_, test_, &worst);
   accuracy_ = validation.accuracy();
   throughput_.restart();
   display_.print("epoch " + std::to_string(epoch) + ": validation accuracy " +
                  formatFixed(100 * accuracy_, 2) + " %" +
                  (options_.bestBy == "loss" ? ", loss " + formatFixed(validation.loss(), 4) : ""));
   if (lastOfEpoch_) {
+    lastOfEpoch_->validationLoss = static_cast<float>(validation.loss());
     lastOfEpoch_->validationAccuracy = static_cast<float>(accuracy_);
+    lastOfEpoch_->seconds = steadySeconds() - beginTime_;
     metrics_->append(*lastOfEpoch_);
     lastOfEpoch_.reset();
   }
@@ -495,6 +506,7 @@ void Trainer::finishEpoch(std::uint64_t epoch) {
     writer_.finish();
     Checkpoint::take(network_, *queue_, position_, settings(), Checkpoint::Contents::Weights)
         .write(options_.out / bestName);
+    drawMistakes(options_.out, options_.network + " on " + options_.data, validation, worst, *test_.pictures);
   }
   saveCheckpoint();
   drawCurves();
@@ -523,6 +535,8 @@ std::optional<double> Trainer::run() {
                      options_.pictures.augmentation, options_.seed, network_.options.normalization}),
       batches);
   lastCheckpointTime_ = steadySeconds();
+  beginTime_ = lastCheckpointTime_;
+  if (!metrics_->rows().empty()) beginTime_ -= metrics_->rows().back().seconds.value_or(0);
   lastCheckpointStep_ = position_.step;
   bool stops = false;
   for (train::Batch batch; !stops && position_.step < lastStep && loader.next(batch);) {

@@ -74,7 +74,7 @@ struct TrainingOptions {
 /// losses are looked at two steps late. In the folder: a row of metrics.csv per step; checkpoint.safetensors
 /// before the first step, after each epoch, every few seconds and every 2 % of the steps (4 % where writing takes
 /// longer than that); best.safetensors after the best epoch,
-/// without the state of optimisers; curves.svg and graph.svg. Each file is replaced as a
+/// without the state of optimisers, with confusion.svg and worst.svg of it; curves.svg and graph.svg. Each file is replaced as a
 /// whole, and those of an earlier training in the folder only when there is room for the new checkpoints: its
 /// checkpoint, metrics and graph before the first step, best.safetensors after the first epoch, curves.svg when new
 /// ones are drawn.
@@ -104,10 +104,12 @@ class Trainer {
   /// A step that was committed and not looked at yet.
   struct InFlight {
     mps::ImageBatch images;
+    mps::ImageBatch scores;
     std::optional<train::detail::StepLabels> labels;
     std::shared_ptr<mtl::CommandBuffer> commandBuffer;
     std::uint64_t epoch = 0;
     std::uint64_t step = 0;
+    double learningRate = 0;
   };
 
   [[nodiscard]] TrainingSettings settings() const;
@@ -151,8 +153,9 @@ class Trainer {
   ProgressDisplay display_;
   ThroughputMeter throughput_;
   std::array<InFlight, 3> slots_;
-  std::optional<MetricsRow> lastOfEpoch_;  ///< waits for the accuracy
+  std::optional<MetricsRow> lastOfEpoch_;  ///< waits for the validation
   std::uint64_t stepsMeasured_ = 0;
+  double beginTime_ = 0;  ///< when it would have begun without an interruption
   double lastCheckpointTime_ = 0;
   std::uint64_t lastCheckpointStep_ = 0;
   double accuracy_ = 0;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <string>
 #include <utility>
 
@@ -9,6 +10,7 @@
 #include "mps/core/image_descriptor.hpp"
 #include "mps/distributed/communicator.hpp"
 #include "mps/loss/loss.hpp"
+#include "train/score_images.hpp"
 #include "train/trainer.hpp"
 
 namespace unmetal::train {
@@ -39,6 +41,23 @@ std::vector<float> balancedWeights(std::span<const std::uint32_t> labels, std::s
   return weights;
 }
 
+namespace {
+
+constexpr auto layout = mps::DataLayout::HeightxWidthxFeatureChannels;
+
+/// Of images of one number.
+std::vector<float> valuesOf(const mps::ImageBatch& images) {
+  std::vector<float> values(images.count());
+  images.readBytes(std::span(values), layout);
+  return values;
+}
+/// The first ones, one for each image.
+void writeValues(std::span<const float> values, const mps::ImageBatch& images) {
+  images.writeBytes(values.first(images.count()), layout);
+}
+
+}  // namespace
+
 StepLabels::StepLabels(const std::shared_ptr<mtl::Device>& device, std::size_t count, std::size_t classes,
                        std::span<const float> classWeights, const Augmentation& augmentation, Ranks ranks)
     : ranks_(std::move(ranks)),
@@ -47,24 +66,37 @@ StepLabels::StepLabels(const std::shared_ptr<mtl::Device>& device, std::size_t c
       classes_(classes),
       classWeights_(classWeights.begin(), classWeights.end()),
       smoothing_(static_cast<float>(augmentation.labelSmoothing)) {
-  const std::size_t labels = areSeveral(ranks_) ? count + 1 : count;
   if (classWeights_.empty() && augmentation.mixup == 0 && augmentation.labelSmoothing == 0) {
-    states_ = mps::CNNLossLabels::createClassBatch(device, labels, classes);
+    states_ = mps::CNNLossLabels::createClassBatch(device, count, classes);
   } else {
     const mps::ImageDescriptor scores(mps::ImageFeatureChannelFormat::Float32, 1, 1, classes);
-    targets_ = mps::ImageBatch::create(device, scores, labels);
-    if (!classWeights_.empty()) weights_ = mps::ImageBatch::create(device, scores, labels);
+    targets_ = mps::ImageBatch::create(device, scores, count);
+    if (!classWeights_.empty()) weights_ = mps::ImageBatch::create(device, scores, count);
     states_ = mps::CNNLossLabels::createBatch(device, {1, 1, 1}, targets_, weights_);
   }
   ownStates_ = areSeveral(ranks_) ? states_.slice(part_.first, part_.count) : states_;
+  if (areSeveral(ranks_)) beginSharing(device);
+}
+
+void StepLabels::beginSharing(const std::shared_ptr<mtl::Device>& device) {
+  const mps::ImageDescriptor number(mps::ImageFeatureChannelFormat::Float32, 1, 1, 1);
+  shared_.hits = mps::ImageBatch::create(device, number, count_ + 1);
+  if (part_.count == 0) return;
+  shared_.labels = mps::ImageBatch::create(device, number, part_.count);
+  shared_.answers = mps::ImageBatch::create(device, number, part_.count);
+  shared_.findAnswers = mps::NNReduceFeatureChannelsArgumentMax::create(device);
+  shared_.compare = mps::NNCompare::create(device);
 }
 
 void StepLabels::write(const Batch& batch, bool wantsStop) {
+  labels_ = batch.labels;
   if (areSeveral(ranks_)) {
-    std::vector<float> losses(count_ + 1);
-    losses.back() = wantsStop ? 1 : 0;
-    mps::CNNLossLabels::lossImages(states_).writeBytes(std::span<const float>(losses),
-                                                       mps::DataLayout::HeightxWidthxFeatureChannels);
+    std::vector<float> zeros(count_ + 1);
+    writeValues(zeros, mps::CNNLossLabels::lossImages(states_));
+    zeros.back() = wantsStop ? 1 : 0;
+    writeValues(zeros, shared_.hits);
+    if (batch.count() > 0)
+      writeValues(std::vector<float>(batch.labels.begin(), batch.labels.end()), shared_.labels);
   }
   if (batch.count() == 0) return;
   if (targets_.count() == 0)
@@ -97,27 +129,42 @@ mps::ImageBatch StepLabels::ownPart(const mps::ImageBatch& images) const {
   return areSeveral(ranks_) ? images.slice(part_.first, part_.count) : images;
 }
 
-void StepLabels::encodeLosses(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer) const {
-  if (areSeveral(ranks_)) ranks_->allReduce(commandBuffer, mps::CNNLossLabels::lossImages(states_));
+void StepLabels::encodeResults(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                               const mps::ImageBatch& scores) {
+  if (areSeveral(ranks_)) {
+    if (part_.count > 0) {
+      shared_.findAnswers->encodeBatch(commandBuffer, scores, shared_.answers);
+      shared_.compare->encodeBatch(commandBuffer, shared_.answers, shared_.labels, ownPart(shared_.hits));
+    }
+    ranks_->allReduce(commandBuffer, mps::CNNLossLabels::lossImages(states_));
+    ranks_->allReduce(commandBuffer, shared_.hits);
+    mps::ImageBatchSynchronize(shared_.hits, commandBuffer);
+  } else {
+    mps::ImageBatchSynchronize(scores, commandBuffer);
+  }
   mps::StateBatchSynchronize(states_, commandBuffer);
 }
 
-std::vector<float> StepLabels::losses() const {
-  std::vector<float> losses(states_.count());
-  mps::CNNLossLabels::lossImages(states_).readBytes(std::span(losses),
-                                                    mps::DataLayout::HeightxWidthxFeatureChannels);
-  return losses;
-}
-
 double StepLabels::loss() const {
-  const std::vector<float> all = losses();
   double sum = 0;
-  for (std::size_t i = 0; i < count_; ++i) sum += static_cast<double>(all[i]);
+  for (const float loss : valuesOf(mps::CNNLossLabels::lossImages(states_))) sum += static_cast<double>(loss);
   return sum;
 }
 
 bool StepLabels::isStopWanted() const {
-  return areSeveral(ranks_) && losses().back() > 0;
+  return areSeveral(ranks_) && valuesOf(shared_.hits).back() > 0;
+}
+
+double StepLabels::accuracy(const mps::ImageBatch& scores) const {
+  if (count_ == 0) return 0;
+  double correct = 0;
+  if (areSeveral(ranks_)) {
+    const std::vector<float> hits = valuesOf(shared_.hits);
+    correct = static_cast<double>(std::accumulate(hits.begin(), hits.begin() + static_cast<std::ptrdiff_t>(count_), 0.0));
+  } else {
+    correct = static_cast<double>(countCorrect(scores, labels_));
+  }
+  return correct / static_cast<double>(count_);
 }
 
 }  // namespace detail

@@ -15,9 +15,11 @@
 
 namespace unmetal::train::detail {
 
-Fit::Fit(Network& network, mps::NNGraph& graph, FitSettings settings, const Dataset& training)
+Fit::Fit(Network& network, mps::NNGraph& graph, ScoreImages& scores, FitSettings settings,
+         const Dataset& training)
     : network_(network),
       graph_(graph),
+      scores_(scores),
       settings_(std::move(settings)),
       queue_(network.device()->newCommandQueue()),
       format_(formatOf(training, *network.device(), network.normalization())),
@@ -38,8 +40,8 @@ Fit::Fit(Network& network, mps::NNGraph& graph, FitSettings settings, const Data
   }
 }
 
-std::optional<double> Fit::runEpoch() {
-  lossSum_ = 0;
+std::optional<EpochMeans> Fit::runEpoch() {
+  sums_ = {};
   for (Batch batch; loader_.next(batch);) {
     InFlight& slot = slots_[step_ % slots_.size()];
     finishStep(slot);
@@ -48,7 +50,8 @@ std::optional<double> Fit::runEpoch() {
     if (!batch.isLastOfEpoch) continue;
     finishAll();
     if (stops_ || isStopDue()) break;
-    return lossSum_ / static_cast<double>(loader_.batchesPerEpoch());
+    const auto steps = static_cast<double>(loader_.batchesPerEpoch());
+    return EpochMeans{sums_.loss / steps, sums_.accuracy / steps};
   }
   finishAll();
   return std::nullopt;
@@ -66,11 +69,12 @@ void Fit::encodeStep(const Batch& batch, InFlight& slot) {
   slot.labels->write(batch, wantsStop_);
   const double rate = rateAt_(step_);
   network_.setLearningRate(rate);
-  slot.report = {batch.epoch + 1, batch.index + 1, loader_.batchesPerEpoch(), 0, rate};
+  slot.report = {batch.epoch + 1, batch.index + 1, loader_.batchesPerEpoch(), 0, 0, rate};
   slot.commandBuffer = queue_->commandBuffer();
+  scores_.takeNext(slot.scores);
   graph_.encodeBatch(slot.commandBuffer, {slot.images}, {slot.labels->states()});
   if (settings_.average != nullptr) settings_.average->encode(slot.commandBuffer);
-  slot.labels->encodeLosses(slot.commandBuffer);
+  slot.labels->encodeResults(slot.commandBuffer, slot.scores);
   slot.commandBuffer->commit();
   slot.number = step_++;
 }
@@ -80,7 +84,9 @@ void Fit::finishStep(InFlight& slot) {
   const auto commandBuffer = std::exchange(slot.commandBuffer, nullptr);
   commandBuffer->throwIfFailed();
   slot.report.loss = slot.labels->loss();
-  lossSum_ += slot.report.loss;
+  slot.report.accuracy = slot.labels->accuracy(slot.scores);
+  sums_.loss += slot.report.loss;
+  sums_.accuracy += slot.report.accuracy;
   if (!std::isfinite(slot.report.loss)) {
     stops_ = true;
     if (settings_.endsWhereNotFinite) return;

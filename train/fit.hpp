@@ -12,6 +12,7 @@
 #include "train/batch_loader.hpp"
 #include "train/class_weights.hpp"
 #include "train/ranks.hpp"
+#include "train/score_images.hpp"
 #include "train/trainer.hpp"
 
 namespace mtl {
@@ -35,19 +36,27 @@ struct FitSettings {
   Ranks ranks;                      ///< that share each batch; null: this one alone
 };
 
+/// Of an epoch's steps.
+struct EpochMeans {
+  double loss = 0;
+  double accuracy = 0;
+};
+
 /// Steps over the pictures of some epochs.
 class Fit {
  public:
-  /// All of them outlive it. @param graph of Network::makeTrainingGraph(), with the settings' batch size
-  Fit(Network& network, mps::NNGraph& graph, FitSettings settings, const Dataset& training);
+  /// All of them outlive it. @param graph of Network::makeTrainingGraph(), with the settings' batch size @param scores its own
+  Fit(Network& network, mps::NNGraph& graph, ScoreImages& scores, FitSettings settings,
+      const Dataset& training);
 
-  /// Trains for one epoch. @return its mean loss; nothing when a callback has stopped it
-  std::optional<double> runEpoch();
+  /// Trains for one epoch. @return nothing when a callback has stopped it
+  std::optional<EpochMeans> runEpoch();
 
  private:
   /// A step that was committed and not looked at yet.
   struct InFlight {
     mps::ImageBatch images;
+    mps::ImageBatch scores;
     std::optional<StepLabels> labels;
     std::shared_ptr<mtl::CommandBuffer> commandBuffer;
     StepReport report;
@@ -62,6 +71,7 @@ class Fit {
 
   Network& network_;
   mps::NNGraph& graph_;
+  ScoreImages& scores_;
   FitSettings settings_;
   std::shared_ptr<mtl::CommandQueue> queue_;
   mps::ImageFeatureChannelFormat format_;
@@ -69,7 +79,7 @@ class Fit {
   std::function<double(std::uint64_t)> rateAt_;
   std::array<InFlight, 3> slots_;
   std::uint64_t step_ = 0;
-  double lossSum_ = 0;
+  EpochMeans sums_;
   bool stops_ = false;
   bool wantsStop_ = false;                 ///< of several ranks: this one
   std::optional<std::uint64_t> stopStep_;  ///< in which one of several ranks has told that it wants to stop

@@ -378,7 +378,8 @@ std::shared_ptr<mps::NNImageNode> Network::makeNodes(const std::shared_ptr<mps::
   return images.back();
 }
 
-TrainingGraph Network::makeTrainingGraph(std::size_t batchSize) const {
+TrainingGraph Network::makeTrainingGraph(std::size_t batchSize,
+                                         const std::shared_ptr<mps::ImageAllocator>& scoreImages) const {
   const Shape& output = outputShape();
   if (output.height != 1 || output.width != 1)
     throw mps::Error("Network", "result of \"" + layers().back().label + "\"", describe(output),
@@ -390,6 +391,7 @@ TrainingGraph Network::makeTrainingGraph(std::size_t batchSize) const {
   if (options().format == mps::ImageFeatureChannelFormat::Float16)
     training.lossScale = mps::LossScale::create(device());
   const auto scores = makeNodes(mps::NNImageNode::create(), GraphKind::Training);
+  if (scoreImages) scores->setImageAllocator(scoreImages);
   auto descriptor =
       mps::CNNLossDescriptor::create(mps::CNNLossType::SoftMaxCrossEntropy, mps::CNNReductionType::Sum);
   descriptor.setWeight(1.0F / static_cast<float>(batchSize));

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "mps/core/image_allocator.hpp"
 #include "mps/core/loss_scale.hpp"
 #include "mps/core/types.hpp"
 #include "mps/graph/nn_graph.hpp"
@@ -288,9 +289,11 @@ class Network {
   /// @throws mps::Error for a layer that nothing uses
   [[nodiscard]] std::shared_ptr<mps::NNImageNode> makeNodes(const std::shared_ptr<mps::NNImageNode>& pictures,
                                                             GraphKind kind) const;
-  /// With softmax cross-entropy, the mean over the batch. @throws mps::Error unless the result is one pixel, and
-  /// an optimiser was set
-  [[nodiscard]] TrainingGraph makeTrainingGraph(std::size_t batchSize) const;
+  /// With softmax cross-entropy, the mean over the batch.
+  /// @param scores makes the images that get each class's score, for who wants to look at them; null: temporary ones
+  /// @throws mps::Error unless the result is one pixel, and an optimiser was set
+  [[nodiscard]] TrainingGraph makeTrainingGraph(
+      std::size_t batchSize, const std::shared_ptr<mps::ImageAllocator>& scores = nullptr) const;
   /// From pictures to probabilities, in float32: the network's result behind a softmax.
   [[nodiscard]] std::shared_ptr<mps::NNGraph> makeInferenceGraph() const;
   /// Asked for each tensor of the layers that there are, and of each layer before it is added: who reads the values from a file

@@ -5,10 +5,37 @@
 namespace unmetal::train::detail {
 namespace {
 
-/// Text as it stands in XML; control characters, which XML does not have, become spaces.
+/// Bytes of the character of UTF-8 that the text begins with; 0 where it begins with none.
+std::size_t characterLength(std::string_view text) {
+  const auto byteAt = [text](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned first = byteAt(0);
+  const std::size_t length = first < 0x80   ? 1
+                             : first < 0xC2 ? 0
+                             : first < 0xE0 ? 2
+                             : first < 0xF0 ? 3
+                             : first < 0xF5 ? 4
+                                            : 0;
+  if (length == 0 || length > text.size()) return 0;
+  for (std::size_t i = 1; i < length; ++i)
+    if ((byteAt(i) & 0xC0U) != 0x80U) return 0;
+  // Longer forms than needed, surrogates, and what is beyond Unicode.
+  const bool isWrong = (first == 0xE0 && byteAt(1) < 0xA0) || (first == 0xED && byteAt(1) > 0x9F) ||
+                       (first == 0xF0 && byteAt(1) < 0x90) || (first == 0xF4 && byteAt(1) > 0x8F);
+  return isWrong ? 0 : length;
+}
+
+/// Text as it stands in XML; control characters, which XML does not have, become spaces, bytes that are no UTF-8 question marks.
 std::string escaped(std::string_view text) {
   std::string result;
-  for (const char character : text) {
+  for (; !text.empty();) {
+    const std::size_t length = characterLength(text);
+    const char character = length == 0 ? '?' : text.front();
+    if (length > 1) {
+      result += text.substr(0, length);
+      text.remove_prefix(length);
+      continue;
+    }
+    text.remove_prefix(1);
     switch (character) {
       case '&':
         result += "&amp;";

@@ -44,6 +44,7 @@ struct Trainer::State {
   TrainerOptions options;
   double learningRate = 0;
   TrainingGraph training;
+  std::shared_ptr<detail::ScoreImages> scores = std::make_shared<detail::ScoreImages>();
   std::unique_ptr<detail::WeightAverage> average;  ///< null: there is none
   std::uint64_t epochs = 0;                        ///< done
 
@@ -73,7 +74,7 @@ struct Trainer::State {
       throw mps::Error("Trainer", "averageDecay", std::to_string(options.averageDecay),
                        "0 or more, and below 1");
     detail::checkClassWeights(options.classWeights, network.outputShape().channels);
-    training = network.makeTrainingGraph(options.batchSize);
+    training = network.makeTrainingGraph(options.batchSize, scores);
     training.graph->setGradientNormLimit(static_cast<float>(options.clipNorm));
     joinRanks();
     if (options.averageDecay > 0)
@@ -128,19 +129,20 @@ class BestEpoch {
 std::vector<EpochReport> Trainer::State::fit(const Dataset& data, const Dataset* validation) {
   begin(data, validation);
   if (average) average->useForTraining();
-  detail::Fit fit(network, *training.graph, fitSettings(), data);
+  detail::Fit fit(network, *training.graph, *scores, fitSettings(), data);
   std::vector<EpochReport> reports;
   std::optional<detail::WeightValues> bestValues;
   BestEpoch best(options.bestBy);
   bool goesOn = true;
   for (std::uint64_t i = 0; goesOn && i < options.epochs; ++i) {
     const double begin = secondsNow();
-    const std::optional<double> loss = fit.runEpoch();
-    if (!loss) break;
+    const std::optional<detail::EpochMeans> means = fit.runEpoch();
+    if (!means) break;
     if (options.checksAgreement) checkWeights();
     EpochReport report;
     report.epoch = ++epochs;
-    report.loss = *loss;
+    report.loss = means->loss;
+    report.accuracy = means->accuracy;
     if (validation != nullptr) {
       if (average) average->useForEvaluation();
       report.validation = network.evaluate(*validation, options.communicator);
@@ -261,7 +263,7 @@ void Trainer::runWithRates(const Dataset& training, std::uint64_t steps,
   settings.endsWhereNotFinite = true;
   settings.batches.firstEpoch = 0;
   settings.batches.endEpoch = steps;  // an epoch has at least one of them
-  detail::Fit fit(state_->network, *state_->training.graph, std::move(settings), training);
+  detail::Fit fit(state_->network, *state_->training.graph, *state_->scores, std::move(settings), training);
   while (fit.runEpoch()) {
   }
 }

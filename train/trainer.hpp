@@ -57,7 +57,8 @@ struct StepReport {
   std::uint64_t epoch = 0;  ///< from 1
   std::uint64_t step = 0;   ///< of the epoch, from 1
   std::uint64_t stepsPerEpoch = 0;
-  double loss = 0;  ///< mean over the batch
+  double loss = 0;      ///< mean over the batch
+  double accuracy = 0;  ///< part of the batch that was classified right before the step, 0 to 1
   double learningRate = 0;
 };
 
@@ -65,6 +66,7 @@ struct StepReport {
 struct EpochReport {
   std::uint64_t epoch = 0;                              ///< from 1
   double loss = 0;                                      ///< mean over the epoch's steps
+  double accuracy = 0;                                  ///< on training pictures: mean over the epoch's steps
   std::optional<Evaluation> validation = std::nullopt;  ///< of the validation data, where there are any
   bool isBest = false;  ///< better by TrainerOptions::bestBy than all earlier epochs of this fit
   double seconds = 0;   ///< with the validation

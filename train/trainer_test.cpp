@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <numeric>
 #include <stdexcept>
 
 #include "mps/core/error.hpp"
@@ -53,6 +54,41 @@ TEST(Trainer, LearnsAndPredicts) {
   const std::vector<float> one = trainer.predict(pixels);
   ASSERT_EQ(one.size(), 2U);
   for (std::size_t i = 0; i < 2; ++i) EXPECT_FLOAT_EQ(one[i], all[10 + i]);
+}
+
+TEST(Trainer, ReportsTheAccuracyOfEachStep) {
+  const Bars data(40);
+  constexpr std::size_t batch = 8;
+  std::vector<double> accuracies;
+  // It learns nothing, so that each step finds the network of the seed.
+  TrainerOptions options{.epochs = 1, .batchSize = batch, .optimizer = "sgd", .learningRate = 1e-30};
+  options.onStep = [&](const StepReport& report) {
+    accuracies.push_back(report.accuracy);
+    return true;
+  };
+  const auto makeNetwork = [] {
+    Network network({8, 8, 1}, {.seed = 1, .device = device()});
+    network.input().convolution(6, 5).relu().maxPool(2).dense(2);
+    return network;
+  };
+  const auto order = shuffledOrder(40, 0, 0);
+  std::vector<double> expected;
+  for (std::size_t step = 0; step < 5; ++step) {
+    std::vector<float> pixels(batch * 64);
+    std::vector<std::uint32_t> labels;
+    for (std::size_t i = 0; i < batch; ++i)
+      labels.push_back(data.load(order[step * batch + i], std::span(pixels).subspan(i * 64, 64)));
+    expected.push_back(makeNetwork().evaluate(MemoryDataset({8, 8, 1}, pixels, labels)).accuracy());
+  }
+  for (const auto format :
+       {mps::ImageFeatureChannelFormat::Float32, mps::ImageFeatureChannelFormat::Float16}) {
+    accuracies.clear();
+    options.format = format;
+    const auto reports = Trainer(makeNetwork(), options).fit(data);
+    EXPECT_EQ(accuracies, expected);
+    EXPECT_DOUBLE_EQ(reports.at(0).accuracy, std::accumulate(expected.begin(), expected.end(), 0.0) / 5);
+  }
+  EXPECT_NE(std::ranges::min(expected), std::ranges::max(expected)) << "otherwise it shows little";
 }
 
 /// The same steps by hand have the same bytes.

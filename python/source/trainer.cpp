@@ -73,6 +73,9 @@ void bindReports(nb::module_& module) {
   readOnly(
       step, "loss", [](const train::StepReport& self) { return self.loss; }, "Mean over the batch.");
   readOnly(
+      step, "accuracy", [](const train::StepReport& self) { return self.accuracy; },
+      "Part of the batch that was classified right before the step, 0 to 1.");
+  readOnly(
       step, "learning_rate", [](const train::StepReport& self) { return self.learningRate; },
       "Of this step.");
 
@@ -82,6 +85,9 @@ void bindReports(nb::module_& module) {
   readOnly(
       epoch, "loss", [](const train::EpochReport& self) { return self.loss; },
       "Mean over the epoch's steps.");
+  readOnly(
+      epoch, "accuracy", [](const train::EpochReport& self) { return self.accuracy; },
+      "On training pictures: mean over the epoch's steps.");
   readOnly(
       epoch, "validation", [](const train::EpochReport& self) { return self.validation; },
       "Of the validation data; None without any.");

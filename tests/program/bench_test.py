@@ -28,6 +28,22 @@ class Bench(ProgramTest):
             self.assertGreater(row[number], 0, number)
         self.assertAlmostEqual(row["fraction_of_floor"], row["floor_ms"] / row["ms"])
 
+    def test_the_loader_of_pictures(self):
+        path = self.folder / "loading.json"
+        done = run("bench", "--data", "synthetic:16x16x3", "--augment", "flip", "--batch", 16, "--threads", 2, "--json", path)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertRegex(done.stdout, r"^loading synthetic:16x16x3, flip: [0-9]+ images/s with 2 threads\n$")
+        row = json.loads(path.read_text())
+        self.assertEqual((row["data"], row["augmentation"], row["threads"]), ("synthetic:16x16x3", "flip", 2))
+        self.assertGreater(row["images_per_s"], 0)
+        for options in (["--filter", "x"], ["--megabytes", 2]):
+            done = run("bench", "--data", "synthetic", *options)
+            self.assertEqual((done.returncode, done.stderr), (2, f"unmetal: bench: {options[0]} is about kernels, --data about the "
+                                                                 "loader; give one of them\n"))
+        done = run("bench", "--augment", "flip")
+        self.assertIn("--augment", done.stderr)
+        self.assertNotEqual(done.returncode, 0)
+
     def test_a_kernel(self):
         for row in self.rows("CNNNeuron forward float16"):
             self.check(row, "kernel", {"implementation"})

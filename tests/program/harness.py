@@ -87,7 +87,7 @@ def metrics(folder):
 
 
 def without_speed(folder):
-    return [{key: row[key] for key in row if key != "images_per_s"} for row in metrics(folder)]
+    return [{key: row[key] for key in row if key not in ("images_per_s", "seconds")} for row in metrics(folder)]
 
 
 def contents(folder):

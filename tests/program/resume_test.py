@@ -179,7 +179,7 @@ class Resume(ProgramTest):
         whole = checkpoint.read_bytes()
         # Of rows and drawings behind it nothing is changed either.
         with open(out / "metrics.csv", "a") as rows:
-            rows.write("2,21,0.5,,100.0\n")
+            rows.write("2,21,0.5,,,,,100.0,\n")
         (out / "graph.svg").write_text("of an earlier training")
         (out / "graph.svg.old-1").write_text("mine")
         for name, values, metadata, words in (

@@ -7,6 +7,7 @@ import re
 import subprocess
 import unittest
 import xml.etree.ElementTree
+from statistics import mean
 
 from harness import (CLASSES, PROGRAM, ProgramTest, SIDE, header, metrics, picture, png, position, run,
                      without_speed)
@@ -17,15 +18,22 @@ class Training(ProgramTest):
         output = self.train("run")
         out = self.folder / "run"
         self.assertEqual(sorted(path.name for path in out.iterdir()),
-                         ["best.safetensors", "checkpoint.safetensors", "curves.svg", "graph.svg", "metrics.csv"])
+                         ["best.safetensors", "checkpoint.safetensors", "confusion.svg", "curves.svg", "graph.svg", "metrics.csv", "worst.svg"])
         rows = metrics(out)
-        self.assertEqual(list(rows[0]), ["epoch", "step", "train_loss", "validation_accuracy", "images_per_s"])
+        self.assertEqual(list(rows[0]), ["epoch", "step", "train_loss", "train_accuracy", "validation_loss", "validation_accuracy",
+                                         "learning_rate", "images_per_s", "seconds"])
         self.assertEqual([int(row["step"]) for row in rows], list(range(1, 33)))
         self.assertEqual([int(row["epoch"]) for row in rows], [1] * 16 + [2] * 16)
         for row in rows:
             self.assertGreater(float(row["train_loss"]), 0)
             self.assertGreater(float(row["images_per_s"]), 0)
-            self.assertEqual(row["validation_accuracy"] != "", int(row["step"]) % 16 == 0)
+            for column in ("validation_loss", "validation_accuracy"):
+                self.assertEqual(row[column] != "", int(row["step"]) % 16 == 0)
+            self.assertTrue(0 <= float(row["train_accuracy"]) <= 1)
+            self.assertEqual(float(row["learning_rate"]), 0.001)
+        self.assertGreater(mean(float(row["train_accuracy"]) for row in rows[16:]), mean(float(row["train_accuracy"]) for row in rows[:16]))
+        seconds = [float(row["seconds"]) for row in rows]
+        self.assertEqual(seconds, sorted(seconds))
         self.assertLess(float(rows[-1]["train_loss"]), float(rows[0]["train_loss"]))
         for epoch in (1, 2):
             shown = re.search(rf"^epoch {epoch}: validation accuracy (\d+\.\d\d) %$", output, re.MULTILINE)

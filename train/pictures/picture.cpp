@@ -76,6 +76,24 @@ Picture parsePng(std::span<const std::byte> file, const std::string& name) {
   return upright({image->height, image->width, channels, std::move(pixels)}, orientationOf(exifOfPng(file)));
 }
 
+std::vector<std::byte> encodePng(const Picture& picture) {
+  PngImage image;
+  image->width = static_cast<png_uint_32>(picture.width);
+  image->height = static_cast<png_uint_32>(picture.height);
+  image->format = picture.channels == 3 ? PNG_FORMAT_RGB : PNG_FORMAT_GRAY;
+  const auto fail = [&]() -> mps::Error {
+    return mps::Error(std::string("the picture cannot be encoded: ") + image->message);
+  };
+  png_alloc_size_t size = 0;
+  if (!::png_image_write_get_memory_size(*image.get(), size, 0, picture.pixels.data(), 0, nullptr))
+    throw fail();
+  std::vector<std::byte> file(size);
+  if (!::png_image_write_to_memory(image.get(), file.data(), &size, 0, picture.pixels.data(), 0, nullptr))
+    throw fail();
+  file.resize(size);
+  return file;
+}
+
 Picture parsePicture(std::span<const std::byte> file, const std::string& name) {
   const auto beginsWith = [&](std::initializer_list<unsigned> bytes) {
     return file.size() >= bytes.size() &&

@@ -29,6 +29,9 @@ inline constexpr std::uint64_t mostPixelsPerByte = 8256;
 /// PNG, damaged, cut off or larger than mostPicturePixels, or than its bytes can hold (mostPixelsPerByte).
 Picture parsePng(std::span<const std::byte> file, const std::string& name);
 
+/// A PNG file of the picture.
+std::vector<std::byte> encodePng(const Picture& picture);
+
 /// Decodes a JPEG file of 8 bits: grey, colour (YCbCr, RGB) or print (CMYK, YCCK, mixed as if inks were perfect),
 /// baseline or progressive, turned as EXIF data say. Throws mps::Error as parsePng() does; data that ends early counts as damaged.
 Picture parseJpeg(std::span<const std::byte> file, const std::string& name);

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "mps/core/error.hpp"
+#include "mtl/cpu/processors.hpp"
 #include "train/pictures/folder_scan.hpp"
 #include "train/pictures/picture.hpp"
 
@@ -109,8 +110,8 @@ std::vector<std::string> decodeAll(const std::vector<detail::PictureFile>& files
       failure = std::current_exception();
     }
   };
-  const std::size_t threads =
-      std::clamp<std::size_t>(std::thread::hardware_concurrency(), 1, std::max<std::size_t>(1, files.size()));
+  const std::size_t threads = std::clamp<std::size_t>(
+      static_cast<std::size_t>(mtl::cpu::defaultThreadCount()), 1, std::max<std::size_t>(1, files.size()));
   {
     std::vector<std::jthread> workers;
     for (std::size_t i = 1; i < threads; ++i) workers.emplace_back(work);

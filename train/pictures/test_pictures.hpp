@@ -20,19 +20,8 @@ namespace unmetal::train::testing {
 
 /// A PNG file of 8 bits.
 inline std::string pngOf(const Picture& picture) {
-  png_image image{};
-  image.version = PNG_IMAGE_VERSION;
-  image.width = static_cast<png_uint_32>(picture.width);
-  image.height = static_cast<png_uint_32>(picture.height);
-  image.format = picture.channels == 3 ? PNG_FORMAT_RGB : PNG_FORMAT_GRAY;
-  png_alloc_size_t size = 0;
-  if (!::png_image_write_get_memory_size(image, size, 0, picture.pixels.data(), 0, nullptr))
-    throw std::runtime_error(image.message);
-  std::string file(size, '\0');
-  if (!::png_image_write_to_memory(&image, file.data(), &size, 0, picture.pixels.data(), 0, nullptr))
-    throw std::runtime_error(image.message);
-  file.resize(size);
-  return file;
+  const std::vector<std::byte> file = encodePng(picture);
+  return {reinterpret_cast<const char*>(file.data()), file.size()};
 }
 
 /// A PNG file of 16 bits, all pixels alike.
