@@ -160,7 +160,8 @@ double StepLabels::accuracy(const mps::ImageBatch& scores) const {
   double correct = 0;
   if (areSeveral(ranks_)) {
     const std::vector<float> hits = valuesOf(shared_.hits);
-    correct = static_cast<double>(std::accumulate(hits.begin(), hits.begin() + static_cast<std::ptrdiff_t>(count_), 0.0));
+    correct = static_cast<double>(
+        std::accumulate(hits.begin(), hits.begin() + static_cast<std::ptrdiff_t>(count_), 0.0));
   } else {
     correct = static_cast<double>(countCorrect(scores, labels_));
   }

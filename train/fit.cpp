@@ -82,7 +82,8 @@ void Fit::encodeStep(const Batch& batch, InFlight& slot) {
 void Fit::finishStep(InFlight& slot) {
   if (!slot.commandBuffer) return;
   const auto commandBuffer = std::exchange(slot.commandBuffer, nullptr);
-  commandBuffer->throwIfFailed();
+  waitForStep(commandBuffer, settings_.ranks,
+              "step " + std::to_string(slot.report.step) + " of epoch " + std::to_string(slot.report.epoch));
   slot.report.loss = slot.labels->loss();
   slot.report.accuracy = slot.labels->accuracy(slot.scores);
   sums_.loss += slot.report.loss;

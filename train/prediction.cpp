@@ -97,25 +97,22 @@ Evaluation Network::evaluate(const Dataset& data, const detail::Ranks& ranks) co
   detail::Answers answers(data.size());
   detail::together(ranks, [&] {
     classify(*state_, *this, data, ranks, [&](const Batch& batch, const std::vector<float>& probabilities) {
-      for (std::size_t i = 0; i < batch.count(); ++i) {
-        const auto row = std::span(probabilities).subspan(i * output.channels, output.channels);
-        const auto answer = static_cast<std::uint32_t>(std::ranges::max_element(row) - row.begin());
-        // The least probability that float32 holds stands for one that has become 0.
-        const double loss = -std::log(std::max(static_cast<double>(row[batch.labels[i]]), 1e-45));
-        answers.set(batch.firstPlace + i, batch.labels[i], answer, loss);
-      }
+      for (std::size_t i = 0; i < batch.count(); ++i)
+        answers.set(batch.firstPlace + i, batch.labels[i],
+                    std::span(probabilities).subspan(i * output.channels, output.channels));
     });
   });
   answers.share(ranks);
   Evaluation evaluation;
   evaluation.classCount = output.channels;
   double loss = 0;
-  answers.forEach([&](std::uint32_t label, std::uint32_t answer, double lossOfPicture) {
-    evaluation.correct += answer == label ? 1 : 0;
-    ++evaluation.confusion[{label, answer}];
-    loss += lossOfPicture;
+  for (std::size_t i = 0; i < answers.count(); ++i) {
+    const detail::Answer answer = answers.at(i);
+    evaluation.correct += answer.prediction == answer.label ? 1 : 0;
+    ++evaluation.confusion[{answer.label, answer.prediction}];
+    loss += answer.loss();
     ++evaluation.count;
-  });
+  }
   evaluation.loss = loss / static_cast<double>(evaluation.count);
   return evaluation;
 }

@@ -1,8 +1,9 @@
 #include "train/ranks.hpp"
 
 #include <algorithm>
+#include <cmath>
+#include <exception>
 
-#include "mps/core/error.hpp"
 #include "mps/distributed/communicator.hpp"
 #include "mtl/buffer.hpp"
 #include "mtl/command_buffer.hpp"
@@ -14,16 +15,14 @@ namespace {
 
 constexpr std::size_t longestSentence = 1000;
 
-std::string sentenceOf(const std::exception_ptr& error) {
-  if (!error) return "";
-  std::string sentence = "an error that is none of C++";
+/// Empty where it does not fail.
+std::string failureOf(const std::function<void()>& function) {
   try {
-    std::rethrow_exception(error);
+    function();
+    return "";
   } catch (const std::exception& exception) {
-    sentence = exception.what();
-  } catch (...) {
+    return std::string(exception.what()).substr(0, longestSentence);
   }
-  return sentence.substr(0, longestSentence);
 }
 
 }  // namespace
@@ -43,24 +42,12 @@ Part partOf(std::size_t pictures, const Ranks& ranks) {
 }
 
 void together(const Ranks& ranks, const std::function<void()>& function) {
-  std::exception_ptr error;
-  try {
-    function();
-  } catch (...) {
-    error = std::current_exception();
-  }
-  failTogether(ranks, error);
-}
-
-void failTogether(const Ranks& ranks, const std::exception_ptr& own) {
-  if (areSeveral(ranks)) {
-    const std::string sentence = sentenceOf(own);
-    const std::vector<std::string> sentences = ranks->gather(sentence);
-    const auto first = std::ranges::find_if(sentences, [](const auto& found) { return !found.empty(); });
-    if (first != sentences.end() && *first != sentence)
-      throw mps::Error("rank " + std::to_string(first - sentences.begin()) + ": " + *first);
-  }
-  if (own) std::rethrow_exception(own);
+  if (!areSeveral(ranks)) return function();
+  const std::vector<std::string> sentences = ranks->gather(failureOf(function));
+  const auto first = std::ranges::find_if(sentences, [](const auto& sentence) { return !sentence.empty(); });
+  if (first == sentences.end()) return;
+  const bool areSame = std::ranges::all_of(sentences, [&](const auto& other) { return other == *first; });
+  throw SharedError((areSame ? "" : "rank " + std::to_string(first - sentences.begin()) + ": ") + *first);
 }
 
 bool isTrueOnAny(const Ranks& ranks, bool own) {
@@ -83,14 +70,40 @@ void sumOverRanks(const Ranks& ranks, std::span<double> values) {
 void agree(const Ranks& ranks, const std::vector<std::pair<std::string, std::string>>& values) {
   constexpr std::size_t most = 200;
   if (!areSeveral(ranks)) return;
-  for (const auto& [name, value] : values) ranks->agree(name, value.substr(0, most));
+  try {
+    for (const auto& [name, value] : values) ranks->agree(name, value.substr(0, most));
+  } catch (const mps::Error& error) {
+    throw SharedError(error.what());
+  }
 }
 
-void Answers::set(std::size_t picture, std::uint32_t label, std::uint32_t answer, double loss) {
+void waitForStep(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const Ranks& ranks,
+                 const std::string& place) {
+  try {
+    commandBuffer->throwIfFailed();
+  } catch (const mtl::Error& error) {
+    if (!areSeveral(ranks)) throw;
+    throw mps::Error(place + ": " + error.what());
+  }
+}
+
+double Answer::loss() const {
+  return -std::log(std::max(static_cast<double>(probability), 1e-45));
+}
+
+void Answers::set(std::size_t picture, std::uint32_t label, std::span<const float> probabilities) {
+  const auto best = std::ranges::max_element(probabilities);
   double* const values = &values_[valuesOfPicture * picture];
   values[0] = label;
-  values[1] = answer;
-  values[2] = loss;
+  values[1] = static_cast<double>(best - probabilities.begin());
+  values[2] = static_cast<double>(probabilities[label]);
+  values[3] = static_cast<double>(*best);
+}
+
+Answer Answers::at(std::size_t picture) const {
+  const double* const values = &values_[valuesOfPicture * picture];
+  return {static_cast<std::uint32_t>(values[0]), static_cast<std::uint32_t>(values[1]),
+          static_cast<float>(values[2]), static_cast<float>(values[3])};
 }
 
 }  // namespace unmetal::train::detail

@@ -80,8 +80,7 @@ TEST(Together, FailsOnAllRanksWithTheFirstSentence) {
       if (ranks->rank() > 0) throw mps::Error("rank " + std::to_string(ranks->rank()) + " has no data");
     });
   });
-  EXPECT_EQ(errors, (std::vector<std::string>{"rank 1: rank 1 has no data", "rank 1 has no data",
-                                              "rank 1: rank 1 has no data"}));
+  for (const std::string& error : errors) EXPECT_EQ(error, "rank 1: rank 1 has no data");
   const auto same = mps::test::runRanks(mps::test::ranks(2), [](const Ranks& ranks) {
     detail::together(ranks, [] { throw mps::Error("there is no such file"); });
   });
@@ -316,7 +315,7 @@ TEST(Ranks, WithoutSomeOfTheDataFailTogether) {
   });
   EXPECT_THAT(errors[0], StartsWith("rank 1: "));
   EXPECT_THAT(errors[0], HasSubstr("picture 30"));
-  EXPECT_EQ("rank 1: " + errors[1], errors[0]);
+  EXPECT_EQ(errors[1], errors[0]);
 }
 
 }  // namespace

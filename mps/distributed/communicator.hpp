@@ -71,6 +71,9 @@ class Communicator {
   static std::shared_ptr<Communicator> fromEnvironment(
       const std::shared_ptr<mtl::Device>& device, CommunicatorEngine engine = CommunicatorEngine::Automatic);
 
+  /// File and version of the library that an engine uses; opens it. @throws Error in one sentence when it is missing
+  static std::string describeLibrary(CommunicatorEngine engine);
+
   [[nodiscard]] int rank() const { return rank_; }
   [[nodiscard]] int size() const { return size_; }
   [[nodiscard]] const std::shared_ptr<mtl::Device>& device() const { return device_; }

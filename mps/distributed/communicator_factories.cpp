@@ -112,6 +112,13 @@ std::vector<std::shared_ptr<Communicator>> Communicator::createGroup(
   return communicators;
 }
 
+std::string Communicator::describeLibrary(CommunicatorEngine engine) {
+  if (engine == CommunicatorEngine::Mpi) return detail::describeMpi();
+  if (engine == CommunicatorEngine::Nccl && nccl.describe != nullptr) return nccl.describe();
+  throw Error("Communicator", "engine", engine == CommunicatorEngine::Nccl ? "NCCL" : "Automatic",
+              engine == CommunicatorEngine::Nccl ? "MPI: this build has no CUDA" : "MPI or NCCL");
+}
+
 std::shared_ptr<Communicator> Communicator::fromEnvironment(const std::shared_ptr<mtl::Device>& device,
                                                             CommunicatorEngine engine) {
   checkDevice(device);
