@@ -1,5 +1,6 @@
 #include "mps/distributed/collective.hpp"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -37,22 +38,38 @@ void CollectiveEngine::gatherFromHost(mtl::Stream& stream, std::vector<std::byte
   start(stream, std::move(collective), false)->finish(stream);
 }
 
+void CollectiveEngine::State::throwIfFailed() {
+  const std::lock_guard lock(mutex);
+  if (failure) throw Error(failure->sentence);
+}
+
 std::optional<CollectiveFailure> CollectiveEngine::failure() const {
-  const std::lock_guard lock(mutex_);
-  return failure_;
+  const std::lock_guard lock(state_->mutex);
+  return state_->failure;
 }
 
 void CollectiveEngine::fail(CollectiveFailure failure) {
-  const std::lock_guard lock(mutex_);
-  if (!failure_) failure_ = std::move(failure);
+  const std::lock_guard lock(state_->mutex);
+  if (!state_->failure) state_->failure = std::move(failure);
 }
 
 void CollectiveEngine::throwIfFailed() const {
-  if (const auto found = failure()) throw Error(found->sentence);
+  state_->throwIfFailed();
+}
+
+std::function<void()> CollectiveEngine::failureCheck() const {
+  return [state = state_] { state->throwIfFailed(); };
+}
+
+std::chrono::milliseconds CollectiveEngine::timeOfRollCall(std::chrono::milliseconds timeout) {
+  using std::chrono::milliseconds;
+  return std::clamp(timeout, milliseconds(1000), milliseconds(10000));
 }
 
 std::string CollectiveEngine::whoDidNotCome(const std::vector<int>& missing,
                                             std::chrono::milliseconds timeout) const {
+  const std::string when = std::to_string(timeout.count()) + " ms";
+  if (missing.empty()) return "not all of the " + std::to_string(size_) + " ranks came to it within " + when;
   std::string ranks;
   for (std::size_t i = 0; i < missing.size(); ++i) {
     if (i > 0) ranks += i + 1 == missing.size() ? " and " : ", ";
@@ -60,7 +77,7 @@ std::string CollectiveEngine::whoDidNotCome(const std::vector<int>& missing,
     if (!places_.empty()) ranks += " (" + places_[static_cast<std::size_t>(missing[i])] + ")";
   }
   return (missing.size() == 1 ? "rank " : "ranks ") + ranks + " of " + std::to_string(size_) +
-         " did not come to it within " + std::to_string(timeout.count()) + " ms";
+         " did not come to it within " + when;
 }
 
 std::chrono::milliseconds CollectiveEngine::nextTimeout() {

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -106,7 +107,11 @@ class CollectiveEngine {
   void fail(CollectiveFailure failure);
   /// @throws Error with the failure's sentence, where there is one
   void throwIfFailed() const;
-  /// "rank 1 of 3 (host, cpu) did not come to it within 100 ms". @param missing at least one
+  /// The same, for whoever may outlive this object.
+  [[nodiscard]] std::function<void()> failureCheck() const;
+  /// How long the ranks that have waited in vain tell each other that they are there.
+  [[nodiscard]] static std::chrono::milliseconds timeOfRollCall(std::chrono::milliseconds timeout);
+  /// "rank 1 (host, cpu) of 3 did not come to it within 100 ms". @param missing empty: it is not known who
   [[nodiscard]] std::string whoDidNotCome(const std::vector<int>& missing,
                                           std::chrono::milliseconds timeout) const;
 
@@ -114,8 +119,12 @@ class CollectiveEngine {
   int rank_;
   int size_;
   std::vector<std::string> places_;  ///< empty: they are not known
-  mutable std::mutex mutex_;
-  std::optional<CollectiveFailure> failure_;  // guarded by mutex_
+  struct State {
+    std::mutex mutex;
+    std::optional<CollectiveFailure> failure;  // guarded by mutex
+    void throwIfFailed();
+  };
+  std::shared_ptr<State> state_ = std::make_shared<State>();
   std::chrono::milliseconds timeout_ = std::chrono::seconds(60);
   bool isFirst_ = true;
 };

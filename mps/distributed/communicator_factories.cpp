@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstring>
+#include <type_traits>
 #include <unordered_set>
 #include <utility>
 
@@ -27,6 +29,8 @@ struct NcclCalls {
 };
 constexpr NcclCalls nccl{UNMETAL_CUDA_LIST(detail::makeNcclId), UNMETAL_CUDA_LIST(detail::makeNcclEngine),
                          UNMETAL_CUDA_LIST(detail::makeNcclEngines), UNMETAL_CUDA_LIST(detail::describeNccl)};
+
+constexpr bool hasNccl = !std::is_same_v<std::nullptr_t, decltype(UNMETAL_CUDA_LIST(&detail::describeNccl))>;
 
 bool isCuda(const std::shared_ptr<mtl::Device>& device) {
   return device->kind() == mtl::DeviceKind::CUDA;
@@ -66,12 +70,12 @@ detail::NcclId idByMpi(const detail::Launch& launch) {
 
 std::unique_ptr<detail::CollectiveEngine> ncclEngine(const mtl::Device& device,
                                                      const detail::Launch& launch) {
-  if (launch.size == 1) return nccl.makeEngine(device, 0, 1, nccl.makeId(""), "");
+  if (launch.size == 1) return nccl.makeEngine(device, 0, 1, nccl.makeId(""), "", nullptr);
   if (launch.launcher != detail::Launcher::Mpi) {
     const std::string place = detail::meetingPlaceOf(detail::processEnvironment());
-    return nccl.makeEngine(device, launch.rank, launch.size, nccl.makeId(place), place);
+    return nccl.makeEngine(device, launch.rank, launch.size, nccl.makeId(place), place, nullptr);
   }
-  return nccl.makeEngine(device, launch.rank, launch.size, idByMpi(launch), "");
+  return nccl.makeEngine(device, launch.rank, launch.size, idByMpi(launch), "", detail::callRollByMpi);
 }
 
 std::unique_ptr<detail::CollectiveEngine> mpiEngine(const detail::Launch& launch) {
@@ -114,9 +118,10 @@ std::vector<std::shared_ptr<Communicator>> Communicator::createGroup(
 
 std::string Communicator::describeLibrary(CommunicatorEngine engine) {
   if (engine == CommunicatorEngine::Mpi) return detail::describeMpi();
-  if (engine == CommunicatorEngine::Nccl && nccl.describe != nullptr) return nccl.describe();
-  throw Error("Communicator", "engine", engine == CommunicatorEngine::Nccl ? "NCCL" : "Automatic",
-              engine == CommunicatorEngine::Nccl ? "MPI: this build has no CUDA" : "MPI or NCCL");
+  if (engine == CommunicatorEngine::Automatic)
+    throw Error("Communicator", "engine", "Automatic", "MPI or NCCL");
+  if (!hasNccl) throw Error("NCCL cannot be used: this library was built without CUDA");
+  return nccl.describe();
 }
 
 std::shared_ptr<Communicator> Communicator::fromEnvironment(const std::shared_ptr<mtl::Device>& device,

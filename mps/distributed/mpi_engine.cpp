@@ -223,6 +223,19 @@ class Staged {
   bool isFloat16_ = false;
 };
 
+/// Tells the others that this rank is there, and listens. @return who is not
+std::vector<int> missingRanks(const MpiFunctions& functions, int size, std::chrono::milliseconds most) {
+  const auto end = std::chrono::steady_clock::now() + most;
+  functions.callRoll();
+  std::vector<int> isHere(static_cast<std::size_t>(size));
+  while (functions.hearRoll(isHere.data()) < size && std::chrono::steady_clock::now() < end)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  std::vector<int> missing;
+  for (int rank = 0; rank < size; ++rank)
+    if (isHere[static_cast<std::size_t>(rank)] == 0) missing.push_back(rank);
+  return missing;
+}
+
 class MpiEngine final : public CollectiveEngine {
  public:
   MpiEngine(const MpiFunctions& functions, int rank, int size)
@@ -313,22 +326,8 @@ class MpiEngine final : public CollectiveEngine {
 
   /// Finds out who is missing. @throws Error that says it
   void failByRollCall(const std::string& description, std::chrono::milliseconds timeout) {
-    using std::chrono::milliseconds;
-    constexpr milliseconds least(1000);
-    constexpr milliseconds most(10000);
-    const auto end = std::chrono::steady_clock::now() + std::clamp(timeout, least, most);
-    functions_.callRoll();
-    std::vector<int> isHere(static_cast<std::size_t>(size()));
-    while (functions_.hearRoll(isHere.data()) < size() && std::chrono::steady_clock::now() < end)
-      std::this_thread::sleep_for(milliseconds(10));
-    std::vector<int> missing;
-    for (int rank = 0; rank < size(); ++rank)
-      if (isHere[static_cast<std::size_t>(rank)] == 0) missing.push_back(rank);
-    fail({description + ": " +
-              (missing.empty() ? "not all of the " + std::to_string(size()) + " ranks came to it within " +
-                                     std::to_string(timeout.count()) + " ms"
-                               : whoDidNotCome(missing, timeout)),
-          missing});
+    const std::vector<int> missing = missingRanks(functions_, size(), timeOfRollCall(timeout));
+    fail({description + ": " + whoDidNotCome(missing, timeout), missing});
     throwIfFailed();
   }
 
@@ -379,6 +378,11 @@ std::vector<std::string> gatherByMpi(const std::string& text) {
     texts.emplace_back(&all[first + sizeof count], count);
   }
   return texts;
+}
+
+std::vector<int> callRollByMpi(std::chrono::milliseconds most) {
+  const int size = initializeMpi().second;
+  return missingRanks(MpiModule::library().functions(), size, most);
 }
 
 std::string describeMpi() {
