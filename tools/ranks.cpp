@@ -125,6 +125,11 @@ std::vector<std::string> deviceNames(const std::string& text) {
   return names;
 }
 
+bool isOneOfSeveral(const RankOptions& options) {
+  return mps::detail::launchOf(mps::detail::processEnvironment()).size > 1 ||
+         (!options.devices.empty() && deviceNames(options.devices).size() > 1);
+}
+
 void runAsRank(const DeviceOptions& device, const RankOptions& options, const std::string& hint,
                const RankWork& work) {
   const Launch launch = mps::detail::launchOf(mps::detail::processEnvironment());

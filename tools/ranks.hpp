@@ -39,6 +39,9 @@ using RankWork =
 void runAsRank(const DeviceOptions& device, const RankOptions& options, const std::string& hint,
                const RankWork& work);
 
+/// Whether runAsRank() has several ranks: a launcher has started them, or --devices names some.
+bool isOneOfSeveral(const RankOptions& options);
+
 /// "cuda:all" or names with commas between, e.g. "cuda:0,cuda:1". @throws mps::Error for an empty name or one that is there twice
 std::vector<std::string> deviceNames(const std::string& text);
 

@@ -215,6 +215,16 @@ class Ranks(ProgramTest):
         self.assertGreaterEqual(step, 19)
         self.expect_goes_on("run", step)
 
+    def test_bench_times_several(self):
+        done = self.mpirun(2, ["bench", "--filter", "lenet 16"])
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        lines = done.stdout.splitlines()
+        self.assertEqual(lines[0], "lenet step float32 28x28x1 batch 16 on each of 2 ranks, joined by MPI")
+        for line, words in zip(lines[1:], ("each for itself", "together", "together, statistics of the whole batch")):
+            self.assertRegex(line, rf"^  {words} +[0-9.]+ ms +\d+ images/s +\d+ %$")
+        self.assertRegex(lines[4], r"^  sum of 61706 gradients +[0-9.]+ ms$")
+        self.expect_refused(self.mpirun(2, ["bench", "--filter", "nothing"]), "--filter nothing: no net")
+
     def test_wrong_devices(self):
         self.expect_error(self.train_arguments("run", "--devices", "cpu,cpu"), "--devices cpu,cpu", "mpirun -np 2 unmetal")
         self.expect_error(self.train_arguments("run", "--devices", "cuda:0,cuda:0"), "cuda:0 is there twice")
