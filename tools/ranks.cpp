@@ -49,9 +49,10 @@ DeviceOptions deviceOfRank(DeviceOptions device, const RankOptions& options, con
   return device;
 }
 
-/// Whether this rank is the lowest that is there.
+/// Whether this rank is the lowest that is there. One that came too late knows of itself alone.
 bool speaksFirst(const mps::Communicator& communicator) {
   const std::vector<int> missing = communicator.missingRanks();
+  if (std::ranges::find(missing, communicator.rank()) != missing.end()) return false;
   for (int rank = 0; rank < communicator.rank(); ++rank)
     if (std::ranges::find(missing, rank) == missing.end()) return false;
   return true;

@@ -300,7 +300,8 @@ class MpiEngine final : public CollectiveEngine {
       while (!test()) {
         const auto waited = std::chrono::steady_clock::now() - begin;
         if (waited > nextListening) {
-          if (waited > timeout_ || engine_.isRollCalled()) engine_.failByRollCall(description_, timeout_);
+          if (waited > timeout_ || engine_.isRollCalled())
+            engine_.failByRollCall(description_, timeout_, waited < timeout_ / 2);
           nextListening += listening;
         }
         if (waited > busy)
@@ -324,10 +325,14 @@ class MpiEngine final : public CollectiveEngine {
     return functions_.hearRoll(isHere.data()) > 1;
   }
 
-  /// Finds out who is missing. @throws Error that says it
-  void failByRollCall(const std::string& description, std::chrono::milliseconds timeout) {
+  /// Finds out who is missing. @param isLate whether this rank has come when the others had waited already
+  /// @throws Error that says it
+  void failByRollCall(const std::string& description, std::chrono::milliseconds timeout, bool isLate) {
     const std::vector<int> missing = missingRanks(functions_, size(), timeOfRollCall(timeout));
-    fail({description + ": " + whoDidNotCome(missing, timeout), missing});
+    if (missing.empty() && isLate)
+      fail({description + ": this rank came too late, the others have ended without it", {rank()}});
+    else
+      fail({description + ": " + whoDidNotCome(missing, timeout), missing});
     throwIfFailed();
   }
 
@@ -358,7 +363,7 @@ std::vector<std::string> gatherByMpi(const std::string& text) {
   const auto length = static_cast<std::uint32_t>(std::min(text.size(), bytesOfRank - sizeof(std::uint32_t)));
   char* const own = all.data() + bytesOfRank * static_cast<std::size_t>(rank);
   std::memcpy(own, &length, sizeof length);
-  std::memcpy(own + sizeof length, text.data(), length);
+  std::ranges::copy(text.substr(0, length), own + sizeof length);
   Requests requests(MpiModule::library().functions(), size);
   Collective collective;
   collective.kind = CollectiveKind::AllGather;

@@ -2,7 +2,9 @@
 
 import os
 import pathlib
+import random
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -12,10 +14,11 @@ import unittest
 
 from harness import PROGRAM, ProgramTest, SECONDS, contents, header, metrics, position, run, with_tensor, write_data
 
-MPIRUN = [os.environ["UNMETAL_MPIRUN"], "--oversubscribe", "--allow-run-as-root"]
+MPIRUN = [*shlex.split(os.environ["UNMETAL_MPIRUN"]), "--oversubscribe", "--allow-run-as-root"]
+KILLS = int(os.environ.get("UNMETAL_RANK_KILLS", 1))  # at random moments
 TIMES = ("images_per_s", "seconds")
 # An environment of a test that itself runs under a launcher is none.
-ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith(("OMPI_", "PMIX_", "PMI_"))}
+ENVIRONMENT = {name: value for name, value in os.environ.items() if not re.match("OMPI_(?!MCA_)|PMIX_|PMI_", name)}
 NETWORK = """{"layers": [{"kind": "convolution", "channels": 4, "kernelSize": 5, "stride": 2, "biases": false},
  {"kind": "batchNormalization"}, {"kind": "relu"}, {"kind": "dense", "channels": "classes"}]}"""
 
@@ -144,32 +147,31 @@ class Ranks(ProgramTest):
         done = self.mpirun_each([self.train_arguments("a", *resume), self.train_arguments("b", *resume)])
         self.expect_refused(done, '"dense5": biases differs between ranks 0 and 1')
 
-    def start(self, count, out, *more):
+    def start(self, count, out, *more, steps=20):
         words = [*MPIRUN, "-np", count, PROGRAM, *self.train_arguments(out, *more, epochs=400)]
         program = subprocess.Popen([*map(str, words)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
         self.addCleanup(program.kill)
         deadline = time.monotonic() + SECONDS
         path = self.folder / out / "metrics.csv"
-        while time.monotonic() < deadline and program.poll() is None and (not path.exists() or path.read_bytes().count(b"\n") < 20):
+        while time.monotonic() < deadline and program.poll() is None and (not path.exists() or path.read_bytes().count(b"\n") < steps):
             time.sleep(0.02)
         self.assertIsNone(program.poll())
-        return program, self.ranks_of(program)
+        return program, self.ranks_of(out)
 
-    @staticmethod
-    def ranks_of(program):
+    def ranks_of(self, out):
         """Processes by rank."""
         found = {}
         for entry in pathlib.Path("/proc").iterdir():
             if not entry.name.isdigit():
                 continue
             try:
-                parent = int(re.search(r"\) \S (\d+)", (entry / "stat").read_text()).group(1))
-                if parent == program.pid:
-                    variables = (entry / "environ").read_bytes().split(b"\0")
-                    rank = [word[21:] for word in variables if word.startswith(b"OMPI_COMM_WORLD_RANK=")]
-                    found.update({int(word): int(entry.name) for word in rank})
-            except (OSError, AttributeError):
+                words = (entry / "cmdline").read_bytes().split(b"\0")
+                variables = (entry / "environ").read_bytes().split(b"\0")
+            except OSError:
                 continue
+            if words[0] == PROGRAM.encode() and str(self.folder / out).encode() in words:
+                rank = [word[21:] for word in variables if word.startswith(b"OMPI_COMM_WORLD_RANK=")]
+                found.update({int(word): int(entry.name) for word in rank})
         return found
 
     def expect_goes_on(self, out, step):
@@ -205,6 +207,25 @@ class Ranks(ProgramTest):
             path = pathlib.Path(f"/proc/{process}/stat")
             self.assertTrue(not path.exists() or ") Z " in path.read_text())  # nobody may have asked for its status
         self.expect_goes_on("run", position(self.folder / "run" / "checkpoint.safetensors"))
+
+    def test_a_kill_at_a_random_moment(self):
+        generator = random.Random()
+        for number in range(KILLS):
+            rank, name, wait = generator.randrange(3), generator.choice(["SIGKILL", "SIGSTOP"]), 2 * generator.random()
+            with self.subTest(number=number, rank=rank, signal=name, wait=wait):
+                out = f"run{number}"
+                program, ranks = self.start(3, out, "--collective-timeout", 2, "--checkpoint-every", 0.2, steps=2)
+                time.sleep(wait)
+                os.kill(ranks[rank], getattr(signal, name))
+                begin = time.monotonic()
+                _, errors = program.communicate(timeout=SECONDS)
+                self.assertLess(time.monotonic() - begin, 2 + 30)
+                self.assertNotEqual(program.returncode, 0)
+                sentences = [line for line in errors.splitlines() if line.startswith("unmetal: ")]
+                if name == "SIGSTOP":
+                    self.assertEqual(len(sentences), 1, errors)
+                    self.assertIn(f"rank {rank} (", sentences[0])
+                self.expect_goes_on(out, position(self.folder / out / "checkpoint.safetensors"))
 
     def test_a_signal_to_one_stops_all_behind_the_same_step(self):
         program, ranks = self.start(2, "run")
