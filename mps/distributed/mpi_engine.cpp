@@ -300,8 +300,7 @@ class MpiEngine final : public CollectiveEngine {
       while (!test()) {
         const auto waited = std::chrono::steady_clock::now() - begin;
         if (waited > nextListening) {
-          if (waited > timeout_ || engine_.isRollCalled())
-            engine_.failByRollCall(description_, timeout_, waited < timeout_ / 2);
+          if (waited > timeout_ || engine_.ranksHeard() > 1) engine_.failByRollCall(description_, timeout_);
           nextListening += listening;
         }
         if (waited > busy)
@@ -319,15 +318,15 @@ class MpiEngine final : public CollectiveEngine {
     bool isDone_ = false;
   };
 
-  /// Whether another rank has waited too long.
-  [[nodiscard]] bool isRollCalled() const {
+  /// How many ranks have called the roll, with this one.
+  [[nodiscard]] int ranksHeard() const {
     std::vector<int> isHere(static_cast<std::size_t>(size()));
-    return functions_.hearRoll(isHere.data()) > 1;
+    return functions_.hearRoll(isHere.data());
   }
 
-  /// Finds out who is missing. @param isLate whether this rank has come when the others had waited already
-  /// @throws Error that says it
-  void failByRollCall(const std::string& description, std::chrono::milliseconds timeout, bool isLate) {
+  /// Finds out who is missing. @throws Error that says it
+  void failByRollCall(const std::string& description, std::chrono::milliseconds timeout) {
+    const bool isLate = ranksHeard() > 1;  // where nobody is missing in the end, others have waited for this one
     const std::vector<int> missing = missingRanks(functions_, size(), timeOfRollCall(timeout));
     if (missing.empty() && isLate)
       fail({description + ": this rank came too late, the others have ended without it", {rank()}});
