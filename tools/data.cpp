@@ -39,12 +39,12 @@ NamedData synthetic(Split split, const train::Shape& shape) {
   return data;
 }
 
-/// Of training pictures: what is cut out of them is not enlarged, up to twice their sides.
+/// Of training pictures: what is cut out of them is not enlarged, up to one and a half times their sides.
 train::Shape storedSize(const DataOptions& options) {
   const train::Augmentation& augmentation = options.augmentation;
   if (augmentation.crop > 0) return train::shapeForCrops(options.size, augmentation.crop);
   if (augmentation.resizedCrop > 0)
-    return train::shapeForCrops(options.size, std::min(1.0, 1 / std::sqrt(augmentation.resizedCrop) - 1));
+    return train::shapeForCrops(options.size, std::min(0.5, 1 / std::sqrt(augmentation.resizedCrop) - 1));
   return options.size;
 }
 

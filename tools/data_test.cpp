@@ -160,7 +160,7 @@ TEST(DatasetTest, PicturesOfAFolderForTrainingAreLargerWhereTheyAreCropped) {
   options.augmentation = {.resizedCrop = 0.5};
   EXPECT_EQ(loadDataset(all, Split::Training, options).pictures->shape(), (train::Shape{11, 11, 1}));
   options.augmentation = {.resizedCrop = 0.1};
-  EXPECT_EQ(loadDataset(all, Split::Training, options).pictures->shape(), (train::Shape{16, 16, 1}));
+  EXPECT_EQ(loadDataset(all, Split::Training, options).pictures->shape(), (train::Shape{12, 12, 1}));
   writeText(folder / "cat/a.png", "");
   EXPECT_EQ(errorOf<mps::Error>([&] { loadDataset(all, Split::Training, options); }),
             (folder / "cat/a.png").string() + " is empty; --skip-bad goes on without");

@@ -31,8 +31,11 @@ LoadingRate measureLoading(const LoadingOptions& options) {
   train::BatchOptions batches;
   batches.batchSize = std::min(options.batchSize, data.pictures->size());
   batches.threads = options.threads;
-  const train::BatchSource source =
-      train::detail::sourceFrom(*data.pictures, {.pictures = shape, .augmentation = pictures.augmentation});
+  const train::BatchSource source = train::detail::sourceFrom(
+      *data.pictures, {.format = data.pictures->hasBytes() ? mps::ImageFeatureChannelFormat::Unorm8
+                                                           : mps::ImageFeatureChannelFormat::Float32,
+                       .pictures = shape,
+                       .augmentation = pictures.augmentation});
   double seconds = 0;
   std::size_t images = 0;
   constexpr double least = 1;

@@ -84,8 +84,7 @@ mps::ImageBatch imagesOf(std::span<const std::filesystem::path> pictures, const 
   std::vector<float> values;
   values.reserve(pictures.size() * network.height * network.width * network.channels);
   for (const auto& path : pictures) {
-    const train::Picture picture =
-        train::coverPicture(train::readPicture(path), network.height, network.width, network.channels);
+    const train::Picture picture = train::readPicture(path, network.height, network.width, network.channels);
     for (const std::uint8_t pixel : picture.pixels) values.push_back(static_cast<float>(pixel) / 255.0F);
   }
   if (network.normalization) train::normalize(values, *network.normalization);

@@ -128,7 +128,8 @@ std::uint32_t AugmentedPictures::loadStored(std::uint32_t number, std::vector<Va
     throw mps::Error("data set", "class of picture " + std::to_string(number), std::to_string(label),
                      "0 to " + std::to_string(data_.classCount() - 1));
   if (stored_ != shape)
-    pixels = resized(std::span<const Value>(pixels), shape, stored_.height, stored_.width);
+    pixels =
+        resized<Value>({pixels.data(), shape, shape.width * shape.channels}, stored_.height, stored_.width);
   return label;
 }
 
@@ -200,10 +201,12 @@ std::vector<Value> AugmentedPictures::partOf(std::vector<Value> pixels, const Dr
   };
   const Shape part{side(std::sqrt(area / proportions), height), side(std::sqrt(area * proportions), width),
                    stored_.channels};
-  const Cut cut{draws.below(Draws::PartTop, stored_.height - part.height + 1),
-                draws.below(Draws::PartLeft, stored_.width - part.width + 1), isMirrored};
-  pixels = cutOut(std::span<const Value>(pixels), stored_, part, cut);
-  return resized(std::span<const Value>(pixels), part, pictures_.height, pictures_.width);
+  const std::size_t top = draws.below(Draws::PartTop, stored_.height - part.height + 1);
+  const std::size_t left = draws.below(Draws::PartLeft, stored_.width - part.width + 1);
+  const Value* const first = &pixels[(top * stored_.width + left) * stored_.channels];
+  pixels = resized<Value>({first, part, stored_.width * stored_.channels}, pictures_.height, pictures_.width);
+  if (!isMirrored) return pixels;
+  return cutOut(std::span<const Value>(pixels), pictures_, pictures_, {.isMirrored = true});
 }
 
 void AugmentedPictures::changeColours(std::vector<float>& values, const Draws& draws, float most) const {

@@ -1,10 +1,11 @@
 #include "mps/arithmetic/arithmetic_cuda.cuh"
 
-#include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <string_view>
 
 #include "mps/arithmetic/arithmetic_sums_cuda.cuh"
+#include "mps/core/fallback_plan.hpp"
 
 namespace mps::detail {
 namespace {
@@ -67,25 +68,6 @@ class ArithmeticShapes {
     return views;
   }
 
-  /// The format that all tensors have and take vectors of, or None. Without the destination of a sum.
-  [[nodiscard]] ImageFeatureChannelFormat vectorFormat(const Operands& operands) const {
-    using Format = ImageFeatureChannelFormat;
-    const TensorShape& result = problem_.result();
-    const bool sums = sumsAnything(problem_);
-    const Format format =
-        cuda::commonFormat({&first(), problem_.needsSecondary() ? &problem_.secondary : nullptr,
-                            sums ? nullptr : &problem_.destination});
-    if (format != Format::Float32 && format != Format::Float16) return Format::None;
-    const auto* const firstAddress = problem_.isForward() ? operands.source : operands.gradient;
-    const bool takesVectors =
-        cuda::takesVectors(first(), firstAddress, result.channels) &&
-        (!problem_.needsSecondary() ||
-         cuda::takesVectors(problem_.secondary, operands.secondary, result.channels)) &&
-        (sums || cuda::takesVectors(problem_.destination, operands.destination, result.channels)) &&
-        takesSavedVectors(operands.saved, static_cast<std::int64_t>(16 / bytesPerChannel(format)));
-    return takesVectors ? format : Format::None;
-  }
-
  private:
   static void join(ArithmeticProblem& p, TensorShape* secondary, JoinedAxes axes) {
     TensorShape* const destination = sumsAnything(p) ? nullptr : &p.destination;
@@ -103,15 +85,6 @@ class ArithmeticShapes {
     pixelsOfImage_ = problem_.secondary.height * problem_.secondary.width;
     problem_ = joined;
     return true;
-  }
-
-  [[nodiscard]] bool takesSavedVectors(const std::byte* saved, std::int64_t lanes) const {
-    const auto takes = [&](const TensorShape& shape, std::int64_t offset, std::int64_t bytes) {
-      return reinterpret_cast<std::intptr_t>(saved + offset) % bytes == 0 && shape.channels % lanes == 0 &&
-             shape.pixelStride % lanes == 0 && shape.rowStride % lanes == 0 && shape.imageStride % lanes == 0;
-    };
-    return (!problem_.hasMask() || takes(problem_.mask, problem_.maskOffset, lanes)) &&
-           (!problem_.hasKept() || takes(problem_.kept, problem_.keptOffset, 16));
   }
 
   ArithmeticProblem problem_;
@@ -187,16 +160,53 @@ void setSources(cuda::SourceView (&sources)[inputs], const ArithmeticShapes& sha
   if constexpr (inputs == 2) sources[1] = {shapes.problem().secondary, operands.secondary, channels};
 }
 
-/// Nothing is summed.
-class ElementPlan final : public Plan {
+class ArithmeticPlan : public AccessPlan {
  public:
-  explicit ElementPlan(const ArithmeticProblem& problem) : shapes_(problem) {}
+  explicit ArithmeticPlan(const ArithmeticProblem& problem) : shapes_(problem) {}
+
+  [[nodiscard]] bool useVectors() {
+    const auto strides = [](const TensorShape& shape) {
+      return shape.pixelStride | shape.rowStride | shape.imageStride;
+    };
+    return AccessPlan::useVectors() && (strides(problem().mask) | strides(problem().kept)) % lanes() == 0;
+  }
+  [[nodiscard]] std::string_view objectionTo(const Operands& operands) const override {
+    const ArithmeticProblem& p = problem();
+    for (const std::string_view objection :
+         {AccessPlan::objectionTo(operands),
+          objectionToUnaligned({p.hasKept() ? operands.saved + p.keptOffset : nullptr}),
+          objectionToUnaligned({p.hasMask() ? operands.saved + p.maskOffset : nullptr},
+                               static_cast<std::size_t>(lanes()))})
+      if (!objection.empty()) return objection;
+    return {};
+  }
+  [[nodiscard]] bool canAccumulate() const override {
+    return !problem().isForward() && problem().destination.format == ImageFeatureChannelFormat::Float32;
+  }
+
+ protected:
+  /// Without the destination of a sum.
+  [[nodiscard]] AccessedTensors accessed(const Operands& operands) const override {
+    const ArithmeticProblem& p = problem();
+    return {{{shapes_.first(), p.isForward() ? operands.source : operands.gradient},
+             {p.secondary, operands.secondary, p.needsSecondary()},
+             {p.destination, operands.destination, !sumsAnything(p)}}};
+  }
+  [[nodiscard]] bool repeatsChannels() const override { return true; }
+  [[nodiscard]] const ArithmeticProblem& problem() const { return shapes_.problem(); }
+
+  ArithmeticShapes shapes_;
+};
+
+/// Nothing is summed.
+class ElementPlan final : public ArithmeticPlan {
+ public:
+  using ArithmeticPlan::ArithmeticPlan;
 
   void run(mtl::Stream& stream, const Operands& operands) const override {
     const ArithmeticProblem& problem = shapes_.problem();
     if (problem.destination.elements() == 0) return;
-    const ImageFeatureChannelFormat format = shapes_.vectorFormat(operands);
-    cuda::withAccess(format, true, [&](auto access) {
+    cuda::withAccess(vectorFormat(), [&](auto access) {
       using Access = decltype(access);
       const SavedViews saved = shapes_.savedViews(operands.saved);
       const auto start = [&](auto inputs, const auto& function) {
@@ -210,26 +220,16 @@ class ElementPlan final : public Plan {
       withForward<Access>({problem, saved}, [&](const auto& function) { start(TwoInputs(), function); });
     });
   }
-
-  [[nodiscard]] bool canAccumulate() const override {
-    return !shapes_.problem().isForward() &&
-           shapes_.problem().destination.format == ImageFeatureChannelFormat::Float32;
-  }
-
- private:
-  ArithmeticShapes shapes_;
 };
 
 /// A gradient that sums over pixels, channels or both.
-class SumPlan final : public Plan {
+class SumPlan final : public ArithmeticPlan {
  public:
   explicit SumPlan(const ArithmeticProblem& problem)
-      : shapes_(problem), sum_(shapes_.first(), problem.destination) {}
+      : ArithmeticPlan(problem), sum_(shapes_.first(), problem.destination) {}
 
   [[nodiscard]] std::size_t scratchBytes() const override {
-    unsigned chunks = 1;
-    for (const int lanes : {1, cuda::kLanes<float>, cuda::kLanes<Float16>})
-      if (sum_.channels % lanes == 0) chunks = std::max(chunks, SumGrid(sum_, lanes).grid.y);
+    const std::int64_t chunks = std::max(1U, SumGrid(sum_, lanes()).grid.y);
     return static_cast<std::size_t>(sum_.keptPixels() * chunks * sum_.keptChannels()) * sizeof(double);
   }
 
@@ -238,13 +238,9 @@ class SumPlan final : public Plan {
     const TensorShape& destination = problem.destination;
     if (destination.elements() == 0) return;
     unsigned chunkCount = 0;
-    if (problem.gradient.elements() > 0) {
-      if (sum_.sumsChannels)
-        chunkCount = start<cuda::OneByOne>(stream, operands);
-      else
-        cuda::withAccess(shapes_.vectorFormat(operands), true,
-                         [&](auto access) { chunkCount = start<decltype(access)>(stream, operands); });
-    }
+    if (problem.gradient.elements() > 0)
+      cuda::withAccess(vectorFormat(),
+                       [&](auto access) { chunkCount = start<decltype(access)>(stream, operands); });
     const ElementGrid grid(destination, 1, 1);
     mtl::cuda::launch(stream, cuda::addChunks, grid.grid(), grid.block(), 0, grid, destination.height,
                       destination.width, destination.channels, chunkCount,
@@ -252,9 +248,6 @@ class SumPlan final : public Plan {
                       cuda::ResultView(destination, operands.destination), operands.accumulate);
   }
 
-  [[nodiscard]] bool canAccumulate() const override {
-    return shapes_.problem().destination.format == ImageFeatureChannelFormat::Float32;
-  }
   [[nodiscard]] std::string describe() const override { return "sums in float64"; }
 
  private:
@@ -285,7 +278,6 @@ class SumPlan final : public Plan {
     return grid.grid.y;
   }
 
-  ArithmeticShapes shapes_;
   SumShape sum_;
 };
 
@@ -298,7 +290,16 @@ Preparation prepareElements(const ArithmeticProblem& problem) {
   return std::make_shared<const SumPlan>(problem);
 }
 
-constexpr Implementation<ArithmeticProblem> implementations[] = {{"element-wise", prepareElements}};
+constexpr Implementation<ArithmeticProblem> kElements{"thread per element", prepareElements};
+
+Preparation prepareVectors(const ArithmeticProblem& problem) {
+  if (!sumsAnything(problem)) return inVectors(std::make_shared<ElementPlan>(problem), kElements, problem);
+  if (problem.destination.channels < problem.gradient.channels) return Refusal{"a sum over channels"};
+  return inVectors(std::make_shared<SumPlan>(problem), kElements, problem);
+}
+
+constexpr Implementation<ArithmeticProblem> implementations[] = {{"16 bytes per thread", prepareVectors},
+                                                                 kElements};
 
 }  // namespace
 

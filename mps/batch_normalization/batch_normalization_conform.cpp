@@ -88,6 +88,14 @@ void runPlan(ConformRun& run, const BatchNormalizationImplementation& implementa
   operands = setting.operands();
   run.execute(*plan, operands);
   judge();
+  if (!problem.storesDataGradient() || problem.gradient != problem.destination) return;
+  // The destination is the memory of the gradient.
+  setting.nextPart();
+  setting.destination().write(setting.gradient().reference().values);
+  operands = setting.operands();
+  operands.gradient = operands.destination;
+  run.execute(*plan, operands);
+  judge();
 }
 
 /// A whole step with the public kernels, each in two parts of the batch, and what it left behind.

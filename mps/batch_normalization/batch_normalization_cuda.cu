@@ -5,9 +5,11 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <type_traits>
 
 #include "mps/batch_normalization/batch_normalization_problem.hpp"
+#include "mps/core/fallback_plan.hpp"
 #include "mps/core/store_numbers_cuda.cuh"
 
 namespace mps::detail {
@@ -46,20 +48,20 @@ void withNeuron(CNNNeuronType type, Body body) {
 }
 
 /// One launch for the numbers of the channels and one for the pixels; of sums a last one, which joins chunks.
-class BatchNormalizationPlan final : public Plan {
+class BatchNormalizationPlan final : public AccessPlan {
  public:
-  explicit BatchNormalizationPlan(const BatchNormalizationProblem& problem)
-      : problem_(problem), neuron_(problem.neuron) {
+  /// @param sumsAndStores the kernel that sums gradients stores those of the source, too; of neurons
+  explicit BatchNormalizationPlan(const BatchNormalizationProblem& problem, bool sumsAndStores = false)
+      : problem_(problem), neuron_(problem.neuron), sumsAndStores_(sumsAndStores) {
     channels_ = shape().channels;
     pixels_ = static_cast<double>(shape().pixels());
     // What is not read has no format to agree with.
     TensorShape* const source = problem.readsSource() && !sumsUp() ? &problem_.source : nullptr;
     TensorShape* const gradient = hasGradient() ? &problem_.gradient : nullptr;
     TensorShape* const both = problem.storesDataGradient() ? &problem_.destination : nullptr;
-    format_ = cuda::commonFormat({&shape(), source, gradient, both});
-    if (format_ != ImageFeatureChannelFormat::Float32 && format_ != ImageFeatureChannelFormat::Float16)
-      return;
-    const auto lanes = static_cast<std::int64_t>(16 / bytesPerChannel(format_));
+    const ImageFeatureChannelFormat format = cuda::commonFormat({&shape(), source, gradient, both});
+    if (format != ImageFeatureChannelFormat::Float32 && format != ImageFeatureChannelFormat::Float16) return;
+    const auto lanes = static_cast<std::int64_t>(16 / bytesPerChannel(format));
     cuda::widenPixels({&shape(), source, gradient, both}, lanes);
     cuda::joinAxes({&shape(), source, gradient, both}, cuda::JoinedAxes::AllPixels);
   }
@@ -75,11 +77,24 @@ class BatchNormalizationPlan final : public Plan {
     ChunkSums sums{reinterpret_cast<double*>(operands.scratch + sumsOffset()), shape().channels, 0};
     if (shape().elements() > 0) {
       if (problem_.operation != Operation::Statistics) storeNumbers(stream, operands);
-      cuda::withAccess(format_, takesVectors(operands),
+      cuda::withAccess(vectorFormat(),
                        [&](auto access) { runPixels<decltype(access)>(stream, operands, sums); });
     }
     if (problem_.operation == Operation::Statistics) joinStatistics(stream, operands, sums);
     if (problem_.operation == Operation::StatisticsGradient) joinGradients(stream, operands, sums);
+  }
+  [[nodiscard]] std::string_view objectionTo(const Operands& operands) const override {
+    if (sumsAndStores_ &&
+        (operands.destination == operands.source || operands.destination == operands.gradient))
+      return "the destination is an input";
+    return AccessPlan::objectionTo(operands);
+  }
+
+ protected:
+  [[nodiscard]] AccessedTensors accessed(const Operands& operands) const override {
+    return {{{problem_.source, operands.source, problem_.readsSource()},
+             {problem_.gradient, operands.gradient, hasGradient()},
+             {problem_.destination, operands.destination, !sumsUp() || problem_.storesDataGradient()}}};
   }
 
  private:
@@ -92,17 +107,6 @@ class BatchNormalizationPlan final : public Plan {
   /// Of what is worked on.
   [[nodiscard]] const TensorShape& shape() const { return sumsUp() ? problem_.source : problem_.destination; }
   [[nodiscard]] TensorShape& shape() { return sumsUp() ? problem_.source : problem_.destination; }
-  [[nodiscard]] bool takesVectors(const Operands& operands) const {
-    return (!problem_.readsSource() || cuda::takesLanes(problem_.source, operands.source)) &&
-           (!hasGradient() || cuda::takesLanes(problem_.gradient, operands.gradient)) &&
-           ((sumsUp() && !problem_.storesDataGradient()) ||
-            cuda::takesLanes(problem_.destination, operands.destination));
-  }
-  /// Whether the kernel that sums gradients stores those of the source.
-  [[nodiscard]] bool sumsAndStores(const Operands& operands) const {
-    return problem_.storesDataGradient() && neuron_.type != CNNNeuronType::None &&
-           operands.destination != operands.source && operands.destination != operands.gradient;
-  }
 
   // Scratch memory: numbers of channels, slopes of PReLU, sums of chunks.
   static std::size_t rounded(std::size_t bytes) { return (bytes + 255) / 256 * 256; }
@@ -113,10 +117,8 @@ class BatchNormalizationPlan final : public Plan {
   [[nodiscard]] std::size_t sumsOffset() const { return slopesOffset() + rounded(slopes().size_bytes()); }
   [[nodiscard]] std::size_t sumBytes() const {
     if (!sumsUp() || shape().elements() == 0) return 0;
-    std::size_t chunks = 0;
-    for (const std::int64_t lanes : {1, 4, 8})
-      if (shape().channels % lanes == 0) chunks = std::max<std::size_t>(chunks, sumGrid(lanes).grid.x);
-    return chunks * 2 * static_cast<std::size_t>(shape().channels) * sizeof(double);
+    return std::size_t{sumGrid(lanes()).grid.x} * 2 * static_cast<std::size_t>(shape().channels) *
+           sizeof(double);
   }
   [[nodiscard]] ChannelGrid sumGrid(std::int64_t lanes) const {
     const bool ofThree =
@@ -170,8 +172,8 @@ class BatchNormalizationPlan final : public Plan {
       const auto sumUp = [&](auto* kernel) {
         start(kernel, chunks, chunks, source, gradient, numbers(operands), neuron_, sums, destination);
       };
-      if constexpr (kind() != FusedNeuron::None)
-        if (sumsAndStores(operands)) return sumUp(cuda::sumGradients<Access, kind(), true>);
+      if constexpr (Access::lanes > 1 && kind() != FusedNeuron::None)
+        if (sumsAndStores_) return sumUp(cuda::sumGradients<Access, kind(), true>);
       if (problem_.operation == Operation::StatisticsGradient)
         sumUp(cuda::sumGradients<Access, kind(), false>);
       if (problem_.operation == Operation::Gradient || problem_.storesDataGradient())
@@ -207,7 +209,7 @@ class BatchNormalizationPlan final : public Plan {
   cuda::NeuronNumbers neuron_;
   std::int64_t channels_ = 0;  ///< before that
   double pixels_ = 0;
-  ImageFeatureChannelFormat format_ = ImageFeatureChannelFormat::None;
+  bool sumsAndStores_;
 };
 
 Preparation prepareChannels(const BatchNormalizationProblem& problem) {
@@ -216,7 +218,19 @@ Preparation prepareChannels(const BatchNormalizationProblem& problem) {
   return std::make_shared<const BatchNormalizationPlan>(problem);
 }
 
-constexpr Implementation<BatchNormalizationProblem> implementations[] = {{"channels", prepareChannels}};
+constexpr Implementation<BatchNormalizationProblem> kElements{"thread per element", prepareChannels};
+
+constexpr Implementation<BatchNormalizationProblem> kVectors{
+    "16 bytes per thread", prepareVectors<BatchNormalizationPlan, kElements>};
+
+Preparation prepareSumsAndStores(const BatchNormalizationProblem& problem) {
+  if (!problem.storesDataGradient()) return Refusal{"no data gradients beside sums"};
+  if (problem.neuron.neuronType() == CNNNeuronType::None) return Refusal{"there is no neuron"};
+  return inVectors(std::make_shared<BatchNormalizationPlan>(problem, true), kVectors, problem);
+}
+
+constexpr Implementation<BatchNormalizationProblem> implementations[] = {
+    {"sums and gradients in one pass", prepareSumsAndStores}, kVectors, kElements};
 
 }  // namespace
 

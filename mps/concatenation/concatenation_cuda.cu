@@ -94,12 +94,29 @@ __device__ void forEachUnit(const PartArguments& a, Copy copy) {
   });
 }
 
-/// Units of 16, 8 or 4 bytes or one element.
+/// Of float32 numbers.
 template <class Unit>
-__global__ void copyPart(PartArguments a, const Unit* input, Unit* destination) {
+__device__ Unit sumOf(const Unit& a, const Unit& b) {
+  constexpr int count = sizeof(Unit) / sizeof(float);
+  float sums[count];
+  float others[count];
+  memcpy(sums, &a, sizeof a);
+  memcpy(others, &b, sizeof b);
+#pragma unroll
+  for (int i = 0; i < count; ++i) sums[i] += others[i];
+  Unit result;
+  memcpy(&result, sums, sizeof result);
+  return result;
+}
+
+/// Units of 16, 8 or 4 bytes or one element. @param accumulate add float32 to what is there
+template <class Unit>
+__global__ void copyPart(PartArguments a, bool accumulate, const Unit* input, Unit* destination) {
   forEachUnit(a, [&](std::int64_t from, std::int64_t to, bool isCopied) {
     Unit unit{};
     if (isCopied) unit = input[from];
+    if constexpr (sizeof(Unit) >= sizeof(float))
+      if (accumulate) unit = sumOf(unit, destination[to]);
     destination[to] = unit;
   });
 }
@@ -201,20 +218,7 @@ __global__ void splitPair(PartArguments a, const Unit* gradient, Unit* destinati
               });
 }
 
-/// Four sums of float32 at once.
-__global__ void addPart4(PartArguments a, const float4* input, float4* destination) {
-  forEachUnit(a, [&](std::int64_t from, std::int64_t to, bool) {
-    const float4 added = input[from];
-    float4 sum = destination[to];
-    sum.x += added.x;
-    sum.y += added.y;
-    sum.z += added.z;
-    sum.w += added.w;
-    destination[to] = sum;
-  });
-}
-
-/// Element by element, where formats differ or the destination is added to.
+/// Element by element, where formats differ.
 __global__ void convertPart(PartArguments a, ImageFeatureChannelFormat inputFormat,
                             ImageFeatureChannelFormat destinationFormat, bool accumulate,
                             const std::byte* input, std::byte* destination) {
@@ -241,15 +245,8 @@ class PartPlan final : public Plan {
     if (to.elements() == 0) return;
     const std::byte* const input = isForward() ? operands.source : operands.gradient;
     std::byte* const destination = operands.destination;
-    const bool isSame = isSameFormat();
-    if (problem_.hasSecond() && !isSame) return runOneByOne(stream, operands);
-    if (operands.accumulate && isSame && cuda::takesLanes(from, input) && cuda::takesLanes(to, destination)) {
-      const PartArguments a = argumentsOf(problem_, 4);
-      return mtl::cuda::launch(stream, addPart4, a.grid.grid, a.grid.block, 0, a,
-                               reinterpret_cast<const float4*>(input),
-                               reinterpret_cast<float4*>(destination));
-    }
-    if (operands.accumulate || !isSame) {
+    if (!isSameFormat()) {
+      if (problem_.hasSecond()) return runOneByOne(stream, operands);
       const PartArguments a = argumentsOf(problem_, 1);
       return mtl::cuda::launch(stream, convertPart, a.grid.grid, a.grid.block, 0, a, from.format, to.format,
                                operands.accumulate, input, destination);
@@ -313,7 +310,7 @@ class PartPlan final : public Plan {
   void startPart(mtl::Stream& stream, Unit /*unit*/, const Operands& operands) const {
     const std::byte* const input = isForward() ? operands.source : operands.gradient;
     const PartArguments a = argumentsOf(problem_, elementsOf(sizeof(Unit)));
-    mtl::cuda::launch(stream, copyPart<Unit>, a.grid.grid, a.grid.block, 0, a,
+    mtl::cuda::launch(stream, copyPart<Unit>, a.grid.grid, a.grid.block, 0, a, operands.accumulate,
                       reinterpret_cast<const Unit*>(input), reinterpret_cast<Unit*>(operands.destination));
   }
 

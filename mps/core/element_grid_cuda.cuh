@@ -79,7 +79,6 @@ struct InVectors {
     }
     storeLanes(values, to);
   }
-  /// @param memory of a stretch
   __device__ static void storeVector(const Values& values, std::byte* memory, std::uint32_t vector) {
     storeLanes(values, reinterpret_cast<T*>(memory) + static_cast<std::int64_t>(vector) * lanes);
   }
@@ -109,21 +108,15 @@ struct OneByOne {
 };
 
 /// Calls launch(InVectors<float>()), launch(InVectors<Float16>()) or launch(OneByOne()).
-/// @param format of all tensors; None: their formats differ
-/// @param takesVectors whether takesVectors() is true for all of them
+/// @param format of vectors; None: single elements
 template <class Launch>
-void withAccess(ImageFeatureChannelFormat format, bool takesVectors, Launch launch) {
-  if (takesVectors && format == ImageFeatureChannelFormat::Float32)
+void withAccess(ImageFeatureChannelFormat format, Launch launch) {
+  if (format == ImageFeatureChannelFormat::Float32)
     launch(InVectors<float>());
-  else if (takesVectors && format == ImageFeatureChannelFormat::Float16)
+  else if (format == ImageFeatureChannelFormat::Float16)
     launch(InVectors<Float16>());
   else
     launch(OneByOne());
-}
-
-/// Whether vectors can be read from, or written to, a tensor. @param channels of the other tensors
-inline bool takesVectors(const TensorShape& shape, const std::byte* address, std::int64_t channels) {
-  return shape.channels < channels || takesLanes(shape, address);
 }
 
 /// The format of all shapes, or None. Null stands for a tensor that is not there; not the first one.
@@ -278,30 +271,6 @@ __global__ void mapElements(MapArguments<inputs> a, Function function) {
       });
 }
 
-/// Tensors that are one stretch of memory each.
-template <int inputs>
-struct StretchArguments {
-  const std::byte* sources[inputs];
-  std::byte* destination = nullptr;
-  std::uint32_t vectors = 0;
-};
-
-/// mapElements for stretches: there is next to nothing to compute of a place, and a vector for each thread keeps the
-/// memory busiest. Places have the channel alone.
-template <class Access, int inputs, class Function>
-__global__ void __launch_bounds__(mtl::cuda::kBlockThreads)
-    mapStretches(StretchArguments<inputs> a, Function function) {
-  const std::uint32_t vector = mtl::cuda::kBlockThreads * blockIdx.x + threadIdx.x;
-  if (vector >= a.vectors) return;
-  typename Access::Values values[inputs];
-#pragma unroll
-  for (int k = 0; k < inputs; ++k)
-    values[k] = Access::valuesOf(reinterpret_cast<const typename Access::Fetched*>(a.sources[k])[vector]);
-  typename Access::Values result;
-  function(ElementPlace{0, 0, 0, static_cast<std::int32_t>(vector * Access::lanes)}, values, result);
-  Access::storeVector(result, a.destination, vector);
-}
-
 /// How the vectors of tensors whose pixels are one row are counted.
 struct PixelVectors {
   Divider ofPixel;
@@ -390,14 +359,6 @@ __global__ void __launch_bounds__(mtl::cuda::kBlockThreads)
   Access::storeVector(result, views.destination.memory, vectorIn(views.destination));
 }
 
-/// Whether all tensors of a map are stretches.
-template <int inputs>
-bool areStretches(const MapArguments<inputs>& arguments, const TensorShape& shape) {
-  return shape.images == 1 && shape.height == 1 && shape.width == 1 && !arguments.accumulate &&
-         std::none_of(std::begin(arguments.sources), std::end(arguments.sources),
-                      [](const SourceView& source) { return source.oneChannel; });
-}
-
 /// Starts mapElements, or what does the same faster. `shape` is that of the destination, not empty.
 /// @param pixelsOfImage where a source has one pixel for each image, and those of all others are joined to a row:
 /// how many of theirs belong to an image
@@ -408,15 +369,6 @@ void launchMap(mtl::Stream& stream, MapArguments<inputs> arguments, const Tensor
   const auto count = static_cast<std::uint32_t>(vectors);
   const dim3 blocks(mtl::cuda::blocksFor(vectors));
   const dim3 threads(mtl::cuda::kBlockThreads);
-  if constexpr (Access::lanes > 1)
-    if (areStretches(arguments, shape)) {
-      StretchArguments<inputs> a;
-      for (int k = 0; k < inputs; ++k) a.sources[k] = arguments.sources[k].memory;
-      a.destination = arguments.destination.memory;
-      a.vectors = count;
-      return mtl::cuda::launch(stream, mapStretches<Access, inputs, Function>, blocks, threads, 0, a,
-                               function);
-    }
   if (shape.images == 1 && shape.height == 1) {
     const PixelVectors pixels{Divider(shape.channels / Access::lanes), Divider(pixelsOfImage), count};
     if constexpr (Access::lanes > 1)

@@ -62,4 +62,35 @@ std::shared_ptr<const Plan> fallbackPlan(std::shared_ptr<const SelectivePlan> pr
                                               std::move(problem));
 }
 
+bool takesLanes(const TensorShape& shape) {
+  const auto lanes = static_cast<std::int64_t>(16 / bytesPerChannel(shape.format));
+  return shape.channels % lanes == 0 && shape.pixelStride % lanes == 0 && shape.rowStride % lanes == 0 &&
+         shape.imageStride % lanes == 0;
+}
+
+bool AccessPlan::useVectors() {
+  const AccessedTensors tensors = accessed({});
+  for (const AccessedTensor& tensor : tensors)
+    if (tensor.shape != nullptr) vectorFormat_ = tensor.shape->format;
+  return (vectorFormat_ == ImageFeatureChannelFormat::Float32 ||
+          vectorFormat_ == ImageFeatureChannelFormat::Float16) &&
+         std::ranges::any_of(tensors, [&](const AccessedTensor& tensor) { return hasVectors(tensor); }) &&
+         std::ranges::all_of(tensors, [&](const AccessedTensor& tensor) {
+           return tensor.shape == nullptr || (tensor.shape->format == vectorFormat_ &&
+                                              (!hasVectors(tensor) || takesLanes(*tensor.shape)));
+         });
+}
+
+std::string_view AccessPlan::objectionTo(const Operands& operands) const {
+  std::string_view objection;
+  for (const AccessedTensor& tensor : accessed(operands))
+    if (hasVectors(tensor) && objection.empty()) objection = objectionToUnaligned({tensor.address});
+  return objection;
+}
+
+int AccessPlan::lanes() const {
+  const bool inVectors = vectorFormat_ != ImageFeatureChannelFormat::None;
+  return inVectors ? 16 / static_cast<int>(bytesPerChannel(vectorFormat_)) : 1;
+}
+
 }  // namespace mps::detail

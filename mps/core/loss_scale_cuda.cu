@@ -1,6 +1,7 @@
 #include <cstdint>
 
 #include "mps/core/loss_scale_problem.hpp"
+#include "mps/core/part_blocks_cuda.cuh"
 #include "mtl/cuda/launch.cuh"
 
 namespace mps::detail {
@@ -10,33 +11,14 @@ namespace {
 constexpr int kValuesPerThread = 16;
 constexpr std::int64_t kBlockValues = std::int64_t{kValuesPerThread} * mtl::cuda::kBlockThreads;
 
-/// Arrays with the same numbers: as many as the arguments of a launch hold.
-struct InspectArguments {
-  static constexpr int mostArrays = 168;
-  struct Array {
-    const float* values = nullptr;
-    std::int64_t count = 0;
-    std::uint32_t firstBlock = 0;
-  };
-  Array arrays[mostArrays];
-  LossScaleNumbers* numbers = nullptr;
-  int count = 0;
-};
+using InspectArguments = cuda::PartBlocks<LossScaleValues, 140>;
 static_assert(sizeof(InspectArguments) <= 4096);
 
 /// All who write write the same.
 __global__ void inspectValues(const __grid_constant__ InspectArguments a) {
-  int low = 0;  // the last array that begins at this block or before it
-  int high = a.count;
-  while (high - low > 1) {
-    const int middle = (low + high) / 2;
-    if (a.arrays[middle].firstBlock <= blockIdx.x)
-      low = middle;
-    else
-      high = middle;
-  }
-  const InspectArguments::Array& array = a.arrays[low];
-  const std::int64_t first = (blockIdx.x - array.firstBlock) * kBlockValues + threadIdx.x;
+  const int own = a.own();
+  const LossScaleValues& array = a.parts[own];
+  const std::int64_t first = (blockIdx.x - a.firstBlocks[own]) * kBlockValues + threadIdx.x;
   bool isFinite = true;
 #pragma unroll
   for (int k = 0; k < kValuesPerThread; ++k) {
@@ -44,7 +26,7 @@ __global__ void inspectValues(const __grid_constant__ InspectArguments a) {
     const float value = i < array.count ? array.values[i] : 0.0F;
     isFinite = isFinite && isfinite(value);
   }
-  if (!isFinite) a.numbers->overflowed = 1;
+  if (!isFinite) array.numbers->overflowed = 1;
 }
 
 __global__ void updateScale(LossScaleRule rule, LossScaleNumbers* numbers) {
@@ -77,23 +59,17 @@ constexpr Implementation<LossScaleProblem> kImplementations[] = {{"elements", pr
 
 void inspectValuesCuda(mtl::Stream& stream, std::span<const LossScaleValues> arrays) {
   InspectArguments arguments;
-  std::int64_t blocks = 0;
   const auto start = [&] {
     if (arguments.count == 0) return;
-    mtl::cuda::launch(stream, inspectValues, dim3(static_cast<unsigned>(blocks)),
-                      dim3(mtl::cuda::kBlockThreads), 0, arguments);
-    arguments.count = 0;
-    blocks = 0;
+    mtl::cuda::launch(stream, inspectValues, dim3(arguments.blocks), dim3(mtl::cuda::kBlockThreads), 0,
+                      arguments);
+    arguments.clear();
   };
   for (const LossScaleValues& array : arrays) {
     if (array.count == 0) continue;
-    const std::int64_t wanted = (array.count + kBlockValues - 1) / kBlockValues;
-    if (arguments.count == InspectArguments::mostArrays || arguments.numbers != array.numbers ||
-        blocks + wanted > 0x7FFFFFFF)
-      start();
-    arguments.numbers = array.numbers;
-    arguments.arrays[arguments.count++] = {array.values, array.count, static_cast<std::uint32_t>(blocks)};
-    blocks += wanted;
+    const std::int64_t blocks = (array.count + kBlockValues - 1) / kBlockValues;
+    if (!arguments.hasRoomFor(blocks)) start();
+    arguments.add(array, blocks);
   }
   start();
 }

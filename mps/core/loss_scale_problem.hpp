@@ -45,7 +45,7 @@ struct LossScaleValues {
 };
 /// Inspects many arrays: those whose values are not all finite set their numbers' `overflowed`.
 void inspectValuesCpu(mtl::Stream& stream, std::span<const LossScaleValues> arrays);
-/// The same in one launch, where the arrays are some hundred at most and have the same numbers.
+/// The same in one launch, where the arrays are some hundred at most.
 void inspectValuesCuda(mtl::Stream& stream, std::span<const LossScaleValues> arrays);
 
 std::span<const Implementation<LossScaleProblem>> lossScaleImplementationsCpu();

@@ -239,6 +239,78 @@ TEST(FallbackPlan, VerboseDispatchPrintsTheFirstRunOfTheGeneralOne) {
   unsetenv("UNMETAL_VERBOSE");
 }
 
+/// Reads a tensor and one whose only channel may stand for all; float32 unless a test says otherwise.
+class TwoTensorsPlan final : public AccessPlan {
+ public:
+  explicit TwoTensorsPlan(const Problem& problem) : isRepeated(problem.number == 4) {}
+  void run(mtl::Stream&, const Operands&) const override {}
+  [[nodiscard]] std::string describe() const override { return std::to_string(lanes()) + " at once"; }
+
+  TensorShape first = TensorShape::dense(2, 3, 5, 8);
+  TensorShape second = first;
+  bool hasSecond = true;
+  bool isRepeated;
+
+ protected:
+  [[nodiscard]] AccessedTensors accessed(const Operands& operands) const override {
+    return {{{first, operands.source}, {second, operands.destination, hasSecond}}};
+  }
+  [[nodiscard]] bool repeatsChannels() const override { return isRepeated; }
+};
+
+TEST(AccessPlan, VectorsNeedOneFormatAndStridesOfWholeOnes) {
+  using enum ImageFeatureChannelFormat;
+  const auto lanesOf = [](auto change) {
+    TwoTensorsPlan plan(Problem{2});
+    EXPECT_EQ(plan.describe(), "1 at once");
+    change(plan);
+    return plan.useVectors() ? plan.describe() : "";
+  };
+  EXPECT_EQ(lanesOf([](TwoTensorsPlan&) {}), "4 at once");
+  EXPECT_EQ(lanesOf([](TwoTensorsPlan& plan) { plan.first.format = plan.second.format = Float16; }),
+            "8 at once");
+  EXPECT_EQ(lanesOf([](TwoTensorsPlan& plan) { plan.first.format = plan.second.format = Unorm16; }), "");
+  EXPECT_EQ(lanesOf([](TwoTensorsPlan& plan) { plan.first.format = Float16; }), "");
+  EXPECT_EQ(lanesOf([](TwoTensorsPlan& plan) { plan.second.format = Float16; }), "");
+  for (std::int64_t TensorShape::*length : {&TensorShape::channels, &TensorShape::pixelStride,
+                                            &TensorShape::rowStride, &TensorShape::imageStride})
+    for (TensorShape TwoTensorsPlan::*tensor : {&TwoTensorsPlan::first, &TwoTensorsPlan::second}) {
+      EXPECT_EQ(lanesOf([&](TwoTensorsPlan& plan) { plan.*tensor.*length += 2; }), "");
+      EXPECT_EQ(lanesOf([&](TwoTensorsPlan& plan) { plan.*tensor.*length += 4; }), "4 at once");
+    }
+  EXPECT_EQ(lanesOf([](TwoTensorsPlan& plan) {
+              plan.second.format = Float16;
+              plan.hasSecond = false;
+            }),
+            "4 at once");
+  EXPECT_EQ(lanesOf([](TwoTensorsPlan& plan) { plan.second.channels = 1; }), "");
+  EXPECT_EQ(lanesOf([](TwoTensorsPlan& plan) {
+              plan.isRepeated = true;
+              plan.second.channels = 1;
+            }),
+            "4 at once");
+  EXPECT_EQ(lanesOf([](TwoTensorsPlan& plan) {
+              plan.isRepeated = true;
+              plan.first.channels = plan.second.channels = 1;
+            }),
+            "");
+}
+
+constexpr Implementation<Problem> evenVectors{"even vectors", prepareVectors<TwoTensorsPlan, even>};
+
+TEST(AccessPlan, UnalignedAddressesAreLeftToTheEntryBehind) {
+  TwoTensorsPlan plan(Problem{2});
+  ASSERT_TRUE(plan.useVectors());
+  EXPECT_EQ(plan.objectionTo(ShiftedOperands(false)), "");
+  EXPECT_EQ(plan.objectionTo(ShiftedOperands(true)), "an address is unaligned");
+  TwoTensorsPlan repeating(Problem{4});
+  repeating.second.channels = 1;
+  ASSERT_TRUE(repeating.useVectors()) << "whatever the one channel is";
+  EXPECT_EQ(repeating.objectionTo(ShiftedOperands(true)), "");
+  EXPECT_EQ(std::get<0>(evenVectors.prepare({2}))->describe(), "4 at once, else even by counting");
+  EXPECT_EQ(std::get<Refusal>(evenVectors.prepare({3})).reason, "the number is odd");
+}
+
 TEST(PlanCache, AProblemIsPreparedOnce) {
   PlanCache<Problem> cache(4);
   preparations = 0;

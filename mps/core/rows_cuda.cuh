@@ -75,17 +75,4 @@ __device__ void forEachPiece(const RowGrid& grid, Piece piece) {
     piece(number);
 }
 
-/// Whether 16 bytes of channels can be accessed together everywhere in a tensor, if its address is a multiple
-/// of 16.
-inline bool takesLanes(const TensorShape& shape) {
-  const auto lanes = static_cast<std::int64_t>(16 / bytesPerChannel(shape.format));
-  return shape.channels % lanes == 0 && shape.pixelStride % lanes == 0 && shape.rowStride % lanes == 0 &&
-         shape.imageStride % lanes == 0;
-}
-
-/// The same for its address, which shows when a plan runs.
-inline bool takesLanes(const TensorShape& shape, const std::byte* address) {
-  return reinterpret_cast<std::uintptr_t>(address) % 16 == 0 && takesLanes(shape);
-}
-
 }  // namespace mps::detail::cuda

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <string>
 
 #include "mps/core/elements_cuda.cuh"
 #include "mps/core/rows_cuda.cuh"
@@ -89,20 +90,6 @@ __global__ void convertRows(CopyArguments a, ImageFeatureChannelFormat fromForma
               });
 }
 
-constexpr int kQuad = 4;
-
-/// A unit is four bytes, which become float32.
-__global__ void convertBytes(CopyArguments a, const std::byte* source, std::byte* destination) {
-  forEachUnit(a, kQuad * sizeof(Unorm8), kQuad * sizeof(float), source, destination,
-              [&](const std::byte* from, std::byte* to) {
-                const unsigned word = from != nullptr ? *reinterpret_cast<const unsigned*>(from) : 0U;
-                Unorm8 bytes[kQuad];
-                memcpy(bytes, &word, sizeof word);
-                *reinterpret_cast<float4*>(to) = {cuda::load(bytes), cuda::load(bytes + 1),
-                                                  cuda::load(bytes + 2), cuda::load(bytes + 3)};
-              });
-}
-
 /// Elements that a pixel may grow to.
 constexpr std::int64_t kLongestRun = std::int64_t{1} << 28U;
 
@@ -147,17 +134,16 @@ class RowCopy final : public Plan {
  public:
   explicit RowCopy(const TensorCopyProblem& problem) : problem_(problem) { mergeRuns(problem_); }
 
+  [[nodiscard]] std::string describe() const override {
+    return converts() ? "one element per thread" : "as many bytes per thread as addresses allow";
+  }
+
   void run(mtl::Stream& stream, const Operands& operands) const override {
     const TensorShape& to = problem_.destination;
     if (to.elements() == 0) return;
     const bool readsSource = !problem_.fills;
     const std::byte* const source = readsSource ? operands.source : nullptr;
-    if (readsSource && takesBytes(operands)) {
-      const CopyArguments a = argumentsFor(to.channels / kQuad);
-      return mtl::cuda::launch(stream, convertBytes, a.grid.grid, a.grid.block, 0, a, source,
-                               operands.destination);
-    }
-    if (readsSource && problem_.source.format != to.format) {
+    if (converts()) {
       const CopyArguments a = argumentsFor(to.channels);
       return mtl::cuda::launch(stream, convertRows, a.grid.grid, a.grid.block, 0, a, problem_.source.format,
                                to.format, source, operands.destination);
@@ -185,20 +171,8 @@ class RowCopy final : public Plan {
   }
 
  private:
-  /// Whether bytes become float32, four at once everywhere.
-  [[nodiscard]] bool takesBytes(const Operands& operands) const {
-    const TensorShape& to = problem_.destination;
-    if (problem_.source.format != ImageFeatureChannelFormat::Unorm8 ||
-        to.format != ImageFeatureChannelFormat::Float32)
-      return false;
-    const auto areMultiples = [](const std::byte* address, const TensorShape& shape) {
-      const ByteStrides strides(shape);
-      const std::int64_t mixed =
-          reinterpret_cast<std::intptr_t>(address) | strides.image | strides.row | strides.pixel;
-      return mixed % (kQuad * ByteStrides::size(shape)) == 0;
-    };
-    return to.channels % kQuad == 0 && areMultiples(operands.source, problem_.source) &&
-           areMultiples(operands.destination, to);
+  [[nodiscard]] bool converts() const {
+    return !problem_.fills && problem_.source.format != problem_.destination.format;
   }
   [[nodiscard]] CopyArguments argumentsFor(std::int64_t unitsPerPixel) const {
     const TensorShape& to = problem_.destination;

@@ -2,7 +2,6 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <type_traits>
 #include <utility>
 
@@ -267,41 +266,30 @@ bool dropsChannels(const DropoutProblem& problem) {
   return problem.maskStrideX == 0 && problem.maskStrideY == 0 && problem.maskStrideChannel != 0;
 }
 
-class DropoutPlan final : public SelectivePlan {
+class DropoutPlan final : public AccessPlan {
  public:
-  /// @param inVectors whether 16 bytes are accessed at once
-  DropoutPlan(const DropoutProblem& problem, bool inVectors) : problem_(problem), index_(problem) {
-    const bool sharesMask = dropsChannels(problem);
-    cuda::joinAxes({&problem_.destination, &problem_.input}, isContiguous(problem) ? JoinedAxes::OfAnImage
-                                                             : sharesMask          ? JoinedAxes::Pixels
-                                                                                   : JoinedAxes::None);
-    format_ = cuda::commonFormat({&problem_.input, &problem_.destination});
-    if (!inVectors) return;
+  explicit DropoutPlan(const DropoutProblem& problem) : problem_(problem), index_(problem) {
+    cuda::joinAxes({&problem_.destination, &problem_.input}, isContiguous(problem)    ? JoinedAxes::OfAnImage
+                                                             : dropsChannels(problem) ? JoinedAxes::Pixels
+                                                                                      : JoinedAxes::None);
+  }
+  [[nodiscard]] bool useVectors() {
     const TensorShape& shape = problem_.destination;
-    if (sharesMask && shape.images <= kMostImages && shape.height * shape.width <= ElementGrid::kLongestRow)
+    if (!AccessPlan::useVectors() || !Quotient::takes(problem_.keepProbability) ||
+        !index_.takesVectors(shape, static_cast<std::uint32_t>(lanes())))
+      return false;
+    if (dropsChannels(problem_) && shape.images <= kMostImages &&
+        shape.height * shape.width <= ElementGrid::kLongestRow)
       kernel_ = Kernel::ChannelVectors;
     else if (shape.height == 1 && shape.width == 1 && index_.first % kBlock == 0)
       kernel_ = Kernel::DenseVectors;
-    else
-      kernel_ = Kernel::Vectors;
-  }
-  /// Whether shapes and mask allow that.
-  [[nodiscard]] bool takesVectors() const {
-    const bool isFloat32 = format_ == ImageFeatureChannelFormat::Float32;
-    const int lanes = isFloat32 ? cuda::kLanes<float> : cuda::kLanes<Float16>;
-    return (isFloat32 || format_ == ImageFeatureChannelFormat::Float16) &&
-           index_.takesVectors(problem_.destination, static_cast<std::uint32_t>(lanes)) &&
-           Quotient::takes(problem_.keepProbability) && cuda::takesLanes(problem_.input) &&
-           cuda::takesLanes(problem_.destination);
+    return true;
   }
 
   [[nodiscard]] std::string describe() const override {
     return kernel_ == Kernel::ChannelVectors ? "mask per channel"
            : kernel_ == Kernel::DenseVectors ? "dense"
                                              : "";
-  }
-  [[nodiscard]] std::string_view objectionTo(const Operands& operands) const override {
-    return objectionToUnaligned({inputOf(operands), operands.destination});
   }
   void run(mtl::Stream& stream, const Operands& operands) const override {
     const TensorShape& shape = problem_.destination;
@@ -319,7 +307,7 @@ class DropoutPlan final : public SelectivePlan {
                                    keep,
                                    Quotient::takes(keep) ? Quotient(keep) : Quotient(),
                                    1 / keep};
-    cuda::withAccess(format_, kernel_ != Kernel::Elements, [&](auto access) {
+    cuda::withAccess(vectorFormat(), [&](auto access) {
       using Access = decltype(access);
       if constexpr (Access::lanes > 1) {
         if (kernel_ == Kernel::ChannelVectors) return startChannels<Access>(stream, arguments, function);
@@ -334,8 +322,13 @@ class DropoutPlan final : public SelectivePlan {
            problem_.destination.format == ImageFeatureChannelFormat::Float32;
   }
 
+ protected:
+  [[nodiscard]] AccessedTensors accessed(const Operands& operands) const override {
+    return {{{problem_.input, inputOf(operands)}, {problem_.destination, operands.destination}}};
+  }
+
  private:
-  enum class Kernel { Elements, Vectors, DenseVectors, ChannelVectors };
+  enum class Kernel { General, DenseVectors, ChannelVectors };
 
   static constexpr std::int64_t kMostImages = 65535;  ///< of the grid's y
   static constexpr std::int64_t kWantedBlocks =
@@ -391,27 +384,20 @@ class DropoutPlan final : public SelectivePlan {
 
   DropoutProblem problem_;  ///< with joined axes
   MaskIndex index_;
-  ImageFeatureChannelFormat format_;
-  Kernel kernel_ = Kernel::Elements;
+  Kernel kernel_ = Kernel::General;
 };
 
 Preparation prepareElements(const DropoutProblem& problem) {
   for (const TensorShape* shape : {&problem.input, &problem.destination})
     if (!ElementGrid::fits(*shape)) return Refusal{ElementGrid::kTooLarge};
   if (problem.maskElements() > 0xFFFFFFFF) return Refusal{"a mask of 2^32 elements"};
-  return std::make_shared<const DropoutPlan>(problem, false);
+  return std::make_shared<const DropoutPlan>(problem);
 }
 
 constexpr Implementation<DropoutProblem> kElements{"thread per element", prepareElements};
 
-Preparation prepareVectors(const DropoutProblem& problem) {
-  auto plan = std::make_shared<const DropoutPlan>(problem, true);
-  if (!plan->takesVectors()) return Refusal{"masks, pixels or formats that do not suit 16 bytes at once"};
-  return withFallback(std::move(plan), kElements, problem);
-}
-
-constexpr Implementation<DropoutProblem> implementations[] = {{"16 bytes per thread", prepareVectors},
-                                                              kElements};
+constexpr Implementation<DropoutProblem> implementations[] = {
+    {"16 bytes per thread", prepareVectors<DropoutPlan, kElements>}, kElements};
 
 }  // namespace
 

@@ -1,6 +1,5 @@
 #include <cstdint>
 #include <memory>
-#include <string_view>
 #include <type_traits>
 
 #include "mps/core/elements_cuda.cuh"
@@ -80,15 +79,10 @@ __global__ void addRows(GatherArguments a, const std::uint32_t* starts, const st
 }
 
 /// Copies the row of each index. A gradient first sorts the indices by the rows that they name.
-class GatherPlanCuda final : public SelectivePlan {
+class GatherPlanCuda final : public AccessPlan {
  public:
-  /// @param inVectors whether 16 bytes are accessed at once, which the shapes must allow
-  GatherPlanCuda(const GatherProblem& problem, bool inVectors) : problem_(problem), inVectors_(inVectors) {}
+  explicit GatherPlanCuda(const GatherProblem& problem) : problem_(problem) {}
 
-  [[nodiscard]] std::string_view objectionTo(const Operands& operands) const override {
-    const bool isForward = problem_.direction == GatherDirection::Forward;
-    return objectionToUnaligned({isForward ? operands.source : operands.gradient, operands.destination});
-  }
   void run(mtl::Stream& stream, const Operands& operands) const override {
     const bool isForward = problem_.direction == GatherDirection::Forward;
     if ((isForward ? problem_.result : problem_.source).elements() == 0) return;
@@ -99,13 +93,20 @@ class GatherPlanCuda final : public SelectivePlan {
       const auto order = sortOf().sort(stream, indices, operands.scratch);
       return isHalf ? add<Float16>(stream, operands, order) : add<float>(stream, operands, order);
     }
-    if (inVectors_) return copy<uint4>(stream, operands, indices);
+    if (lanes() > 1) return copy<uint4>(stream, operands, indices);
     return isHalf ? copy<std::uint16_t>(stream, operands, indices)
                   : copy<std::uint32_t>(stream, operands, indices);
   }
 
   [[nodiscard]] std::size_t scratchBytes() const override {
     return problem_.direction == GatherDirection::Forward ? 0 : sortOf().scratchBytes();
+  }
+
+ protected:
+  [[nodiscard]] AccessedTensors accessed(const Operands& operands) const override {
+    const bool isForward = problem_.direction == GatherDirection::Forward;
+    return {{{problem_.source, isForward ? operands.source : operands.destination},
+             {problem_.result, isForward ? operands.destination : operands.gradient}}};
   }
 
  private:
@@ -123,20 +124,19 @@ class GatherPlanCuda final : public SelectivePlan {
 
   template <class T>
   void add(mtl::Stream& stream, const Operands& operands, const cuda::GatherOrder::Result& order) const {
-    const auto start = [&](auto lanes) {
-      const GatherArguments a(problem_.result, problem_.source, lanes());
-      mtl::cuda::launch(stream, addRows<T, lanes()>, a.grid.grid, a.grid.block, 0, a, order.starts,
+    const auto start = [&](auto together) {
+      const GatherArguments a(problem_.result, problem_.source, together());
+      mtl::cuda::launch(stream, addRows<T, together()>, a.grid.grid, a.grid.block, 0, a, order.starts,
                         order.places, reinterpret_cast<const T*>(operands.gradient),
                         reinterpret_cast<T*>(operands.destination));
     };
-    if (inVectors_)
+    if (lanes() > 1)
       start(std::integral_constant<int, cuda::kLanes<T>>());
     else
       start(std::integral_constant<int, 1>());
   }
 
   GatherProblem problem_;
-  bool inVectors_;
 };
 
 Preparation prepareElements(const GatherProblem& problem) {
@@ -146,19 +146,13 @@ Preparation prepareElements(const GatherProblem& problem) {
   };
   if (isTooLarge(problem.source) || isTooLarge(problem.result))
     return Refusal{"about 2^31 rows, or a row of about 2^31 elements"};
-  return std::make_shared<const GatherPlanCuda>(problem, false);
+  return std::make_shared<const GatherPlanCuda>(problem);
 }
 
 constexpr Implementation<GatherProblem> kElements{"thread per element", prepareElements};
 
-Preparation prepareVectors(const GatherProblem& problem) {
-  if (!cuda::takesLanes(problem.source) || !cuda::takesLanes(problem.result))
-    return Refusal{"rows that are no multiples of 16 bytes"};
-  return withFallback(std::make_shared<const GatherPlanCuda>(problem, true), kElements, problem);
-}
-
-constexpr Implementation<GatherProblem> implementations[] = {{"16 bytes per thread", prepareVectors},
-                                                             kElements};
+constexpr Implementation<GatherProblem> implementations[] = {
+    {"16 bytes per thread", prepareVectors<GatherPlanCuda, kElements>}, kElements};
 
 }  // namespace
 

@@ -52,8 +52,8 @@ void addPlanCases(std::vector<ConformCase>& cases, const InstanceNormalizationIm
                          [=](ConformRun& run) { runPlan(run, implementation, problem, tier, isAligned); }});
       }
   }
-  if (implementation.name == "chunks of pixels" && kind == Kind::Instance && tier == Tier::Bounded &&
-      formats.source == formats.result && !isUnorm(formats.source)) {
+  if (implementation.name.starts_with("chunks of pixels") && kind == Kind::Instance &&
+      tier == Tier::Bounded && formats.source == formats.result && !isUnorm(formats.source)) {
     const InstanceNormalizationTensors tensors = largeInstanceNormalizationTensors();
     InstanceNormalizationProblem problem = tensors.problem(operation, formats.source, formats.result);
     problem.hasSavedStatistics = true;

@@ -30,9 +30,9 @@ constexpr std::int64_t kMostImages = 65535;   ///< along z, in one launch
 
 /// Of each image: sums of chunks, their join, statistics of the groups (but where they were saved), and the map.
 /// Or in one launch, where the pixels of a few channels fit into the shared memory of a thread-block cluster.
-class ImagesPlan final : public SelectivePlan {
+class ImagesPlan final : public AccessPlan {
  public:
-  /// @param holdsImages in shared memory, where fitsSharedMemory()
+  /// @param holdsImages in shared memory, where fitsSharedMemory(), in vectors
   ImagesPlan(const InstanceNormalizationProblem& problem, bool holdsImages)
       : problem_(problem),
         holdsImages_(holdsImages),
@@ -41,11 +41,10 @@ class ImagesPlan final : public SelectivePlan {
         pixels_(static_cast<double>(problem.source.height * problem.source.width)) {
     TensorShape* const gradient = isForward() ? nullptr : &problem_.gradient;
     TensorShape* const destination = problem.computesData ? &problem_.destination : nullptr;
-    format_ = cuda::commonFormat({&problem_.source, gradient, destination});
-    if (format_ != ImageFeatureChannelFormat::Float32 && format_ != ImageFeatureChannelFormat::Float16)
-      return;
+    const ImageFeatureChannelFormat format = cuda::commonFormat({&problem_.source, gradient, destination});
+    if (format != ImageFeatureChannelFormat::Float32 && format != ImageFeatureChannelFormat::Float16) return;
     // Pixels of an image are widened, not across images.
-    const auto lanes = static_cast<std::int64_t>(16 / bytesPerChannel(format_));
+    const auto lanes = static_cast<std::int64_t>(16 / bytesPerChannel(format));
     for (TensorShape* shape : {&problem_.source, gradient, destination})
       if (shape != nullptr) shape->images = 1;
     cuda::widenPixels({&problem_.source, gradient, destination}, lanes);
@@ -64,17 +63,13 @@ class ImagesPlan final : public SelectivePlan {
     return !isForward() && problem_.destination.format == ImageFeatureChannelFormat::Float32;
   }
 
-  [[nodiscard]] std::string_view objectionTo(const Operands& operands) const override {
-    return !holdsImages_ || takesVectors(operands) ? "" : "an address is unaligned";
-  }
-
   void run(mtl::Stream& stream, const Operands& operands) const override { runPart(stream, operands, {}); }
 
   /// Whether a multiprocessor, or a few, can hold all pixels of some channels, on the current device.
   [[nodiscard]] bool fitsSharedMemory() const {
-    if (!isEvenlySpaced() || !takesVectors({}) || problem_.source.elements() == 0) return false;
-    if (format_ == ImageFeatureChannelFormat::Float32) return divisionOf<float>().slices > 0;
-    return format_ == ImageFeatureChannelFormat::Float16 && divisionOf<Float16>().slices > 0;
+    if (!isEvenlySpaced() || problem_.source.elements() == 0) return false;
+    if (vectorFormat() == ImageFeatureChannelFormat::Float32) return divisionOf<float>().slices > 0;
+    return vectorFormat() == ImageFeatureChannelFormat::Float16 && divisionOf<Float16>().slices > 0;
   }
 
   /// Of some of the images. @param carried what those before have summed, where gradients are summed over images
@@ -87,19 +82,20 @@ class ImagesPlan final : public SelectivePlan {
                       reinterpret_cast<float*>(operands.parameters[3]));
   }
 
+ protected:
+  [[nodiscard]] AccessedTensors accessed(const Operands& operands) const override {
+    return {{{problem_.source, operands.source},
+             {problem_.gradient, operands.gradient, !isForward()},
+             {problem_.destination, operands.destination, problem_.computesData}}};
+  }
+
  private:
   [[nodiscard]] bool isForward() const { return problem_.operation == Operation::Forward; }
   void compute(mtl::Stream& stream, const Operands& operands) const {
     if (holdsImages_)
-      return format_ == ImageFeatureChannelFormat::Float32 ? runSlices<float>(stream, operands)
-                                                           : runSlices<Float16>(stream, operands);
-    cuda::withAccess(format_, takesVectors(operands),
-                     [&](auto access) { runImages<decltype(access)>(stream, operands); });
-  }
-  [[nodiscard]] bool takesVectors(const Operands& operands) const {
-    return cuda::takesLanes(problem_.source, operands.source) &&
-           (isForward() || cuda::takesLanes(problem_.gradient, operands.gradient)) &&
-           (!problem_.computesData || cuda::takesLanes(problem_.destination, operands.destination));
+      return vectorFormat() == ImageFeatureChannelFormat::Float32 ? runSlices<float>(stream, operands)
+                                                                  : runSlices<Float16>(stream, operands);
+    cuda::withAccess(vectorFormat(), [&](auto access) { runImages<decltype(access)>(stream, operands); });
   }
 
   /// Whether the pixels of an image lie at equal distances.
@@ -187,11 +183,7 @@ class ImagesPlan final : public SelectivePlan {
   }
   [[nodiscard]] std::size_t chunkBytes() const {
     if (problem_.source.elements() == 0) return 0;
-    std::int64_t chunks = 0;
-    for (const std::int64_t lanes : {1, 4, 8})
-      if (problem_.source.channels % lanes == 0)
-        chunks = std::max<std::int64_t>(chunks, sumGrid(lanes).grid.x);
-    return doubles(images_ * chunks * 2 * problem_.source.channels);
+    return doubles(images_ * sumGrid(lanes()).grid.x * 2 * problem_.source.channels);
   }
   template <class T>
   static T* scratch(const Operands& operands, std::size_t offset) {
@@ -283,7 +275,6 @@ class ImagesPlan final : public SelectivePlan {
   std::int64_t channels_;  ///< before that
   std::int64_t images_;
   double pixels_;  ///< of an image
-  ImageFeatureChannelFormat format_ = ImageFeatureChannelFormat::None;
 };
 
 /// More images than a launch takes, one part of them after the other.
@@ -294,6 +285,7 @@ class PartsPlan final : public SelectivePlan {
         whole_(withImages(problem, kMostImages), holdsImages),
         last_(withImages(problem, problem.source.images - (parts() - 1) * kMostImages), holdsImages) {}
 
+  [[nodiscard]] bool useVectors() { return whole_.useVectors() && last_.useVectors(); }
   [[nodiscard]] std::size_t scratchBytes() const override {
     return carriedBytes() + std::max(whole_.scratchBytes(), last_.scratchBytes());
   }
@@ -346,30 +338,36 @@ class PartsPlan final : public SelectivePlan {
   ImagesPlan last_;
 };
 
-std::shared_ptr<const SelectivePlan> planOf(const InstanceNormalizationProblem& problem, bool holdsImages) {
-  if (problem.source.images > kMostImages) return std::make_shared<const PartsPlan>(problem, holdsImages);
-  return std::make_shared<const ImagesPlan>(problem, holdsImages);
-}
-
 Preparation prepareChunks(const InstanceNormalizationProblem& problem) {
   for (const TensorShape* shape : {&problem.source, &problem.gradient, &problem.destination})
     if (!ChannelGrid::fits(*shape)) return Refusal{ChannelGrid::kTooLarge};
-  return planOf(problem, false);
+  if (problem.source.images > kMostImages) return std::make_shared<const PartsPlan>(problem, false);
+  return std::make_shared<const ImagesPlan>(problem, false);
 }
 
 constexpr Implementation<InstanceNormalizationProblem> kChunks{"chunks of pixels", prepareChunks};
+
+template <bool holdsImages>
+Preparation prepareInVectors(const InstanceNormalizationProblem& problem) {
+  if (problem.source.images > kMostImages)
+    return inVectors(std::make_shared<PartsPlan>(problem, holdsImages), kChunks, problem);
+  return inVectors(std::make_shared<ImagesPlan>(problem, holdsImages), kChunks, problem);
+}
 
 Preparation prepareClusters(const InstanceNormalizationProblem& problem) {
   InstanceNormalizationProblem one = problem;
   for (TensorShape* shape : {&one.source, &one.gradient, &one.destination})
     shape->images = std::min<std::int64_t>(shape->images, 1);
-  if (!ImagesPlan(one, true).fitsSharedMemory())
+  ImagesPlan plan(one, true);
+  if (!plan.useVectors() || !plan.fitsSharedMemory())
     return Refusal{"no cluster of blocks holds the pixels of some channels in shared memory"};
-  return withFallback(planOf(problem, true), kChunks, problem);
+  return prepareInVectors<true>(problem);
 }
 
 constexpr Implementation<InstanceNormalizationProblem> implementations[] = {
-    {"shared memory", prepareClusters}, kChunks};
+    {"shared memory", prepareClusters},
+    {"chunks of pixels, 16 bytes per thread", prepareInVectors<false>},
+    kChunks};
 
 }  // namespace
 

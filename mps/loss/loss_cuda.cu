@@ -155,13 +155,11 @@ void withOneOf(CNNLossType type, Launch launch) {
   static_cast<void>(((type == types && (launch(std::integral_constant<CNNLossType, types>()), true)) || ...));
 }
 
-/// Those of loss_dense_cuda.cuh, those that access 16 bytes at once, or those of any tensors.
-enum class LossKernels { Dense, Vectors, Elements };
-
-class LossPlan final : public SelectivePlan {
+class LossPlan final : public AccessPlan {
  public:
-  LossPlan(const LossProblem& problem, LossKernels kernels)
-      : whole_(problem), problem_(narrowed(problem)), kernels_(kernels) {
+  /// @param usesDense the kernels of loss_dense_cuda.cuh, where isDense()
+  explicit LossPlan(const LossProblem& problem, bool usesDense = false)
+      : whole_(problem), problem_(narrowed(problem)), usesDense_(usesDense) {
     LossProblem& p = problem_;
     const auto ifThere = [](TensorShape& shape, bool belongs = true) {
       return belongs && shape.channels > 0 ? &shape : nullptr;
@@ -172,44 +170,29 @@ class LossPlan final : public SelectivePlan {
                    : isSoftMax()                    ? JoinedAxes::Pixels
                                                     : JoinedAxes::OfAnImage);
   }
-  /// Why the kernels do not compute the problem, or "".
-  [[nodiscard]] std::string_view objection() const {
-    if (kernels_ == LossKernels::Elements) return {};
-    using Format = ImageFeatureChannelFormat;
-    const TensorShape& predictions = problem_.predictions;
-    if (predictions.format != Format::Float32 && predictions.format != Format::Float16)
-      return "neither float32 nor float16";
-    if (!allTensors({}, [&](const TensorShape& shape, const std::byte*) {
-          return shape.format == predictions.format && (isRepeated(shape) || cuda::takesLanes(shape));
-        }))
-      return "formats that differ, or pixels that are no multiples of 16 bytes";
-    if (kernels_ == LossKernels::Dense && !cuda::isDenseLoss(problem_))
-      return "not dense tensors without weights of which a sum or one gradient is wanted";
-    return {};
-  }
+  [[nodiscard]] bool isDense() const { return cuda::isDenseLoss(problem_); }
 
   [[nodiscard]] std::string_view objectionTo(const Operands& operands) const override {
-    if (kernels_ == LossKernels::Dense && operands.accumulate) return "it adds nothing to what is there";
-    std::string_view unaligned;
-    static_cast<void>(allTensors(operands, [&](const TensorShape& shape, const std::byte* address) {
-      if (!isRepeated(shape)) unaligned = objectionToUnaligned({address});
-      return unaligned.empty();
-    }));
-    return unaligned;
+    if (usesDense_ && operands.accumulate) return "it adds nothing to what is there";
+    return AccessPlan::objectionTo(operands);
   }
 
   void run(mtl::Stream& stream, const Operands& operands) const override {
     if (problem_.predictions.elements() == 0) return;
     LossArguments a = makeArguments(operands);
     if (countsWeights(whole_)) count(stream, operands, a);
-    cuda::withAccess(problem_.predictions.format, kernels_ != LossKernels::Elements,
-                     [&](auto access) { start<decltype(access)>(stream, a); });
+    cuda::withAccess(vectorFormat(), [&](auto access) { start<decltype(access)>(stream, a); });
     if (whole_.loss.channels > 0 && !perElement()) reduce(stream, operands, a);
     if (!operands.accumulate) zeroOthers(stream, whole_.gradient, operands.destination);
     zeroOthers(stream, whole_.labelGradient, operands.parameters[2]);
     if (perElement()) zeroOthers(stream, whole_.loss, operands.parameters[1]);
   }
 
+  [[nodiscard]] std::string describe() const override {
+    if (!isSoftMax()) return {};
+    const std::int64_t most = lanes() == 1 ? 32 * 4 : cuda::kDenseSoftMaxChannels;
+    return problem_.predictions.channels <= most ? "in registers" : "in passes over memory";
+  }
   [[nodiscard]] std::size_t scratchBytes() const override {
     const std::int64_t images = problem_.predictions.images;
     return static_cast<std::size_t>(images * chunks() + images + images + 1) * sizeof(double);
@@ -217,6 +200,19 @@ class LossPlan final : public SelectivePlan {
   [[nodiscard]] bool canAccumulate() const override {
     return problem_.gradient.channels > 0 && problem_.gradient.format == ImageFeatureChannelFormat::Float32;
   }
+
+ protected:
+  [[nodiscard]] AccessedTensors accessed(const Operands& operands) const override {
+    const LossProblem& p = problem_;
+    return {{{p.predictions, operands.source},
+             {p.labels, operands.secondary, p.labelKind == LossLabels::Dense},
+             {p.weights, operands.parameters[0]},
+             {p.gradient, operands.destination},
+             {p.labelGradient, operands.parameters[2]},
+             {p.sourceGradient, operands.gradient, perElement()},
+             {p.loss, operands.parameters[1], perElement()}}};
+  }
+  [[nodiscard]] bool repeatsChannels() const override { return true; }
 
  private:
   [[nodiscard]] bool perElement() const { return whole_.reductionType == CNNReductionType::None; }
@@ -288,25 +284,6 @@ class LossPlan final : public SelectivePlan {
     return a;
   }
 
-  /// One channel stands for those of all predictions.
-  [[nodiscard]] bool isRepeated(const TensorShape& shape) const {
-    return shape.channels < problem_.predictions.channels;
-  }
-  /// Whether takes(shape, address) holds for all tensors whose elements are read or written.
-  template <class Takes>
-  [[nodiscard]] bool allTensors(const Operands& operands, Takes takes) const {
-    const LossProblem& p = problem_;
-    const auto holds = [&](const TensorShape& shape, const std::byte* address) {
-      return shape.channels == 0 || takes(shape, address);
-    };
-    return holds(p.predictions, operands.source) &&
-           (p.labelKind != LossLabels::Dense || holds(p.labels, operands.secondary)) &&
-           holds(p.weights, operands.parameters[0]) && holds(p.gradient, operands.destination) &&
-           holds(p.labelGradient, operands.parameters[2]) &&
-           (!perElement() ||
-            (holds(p.sourceGradient, operands.gradient) && holds(p.loss, operands.parameters[1])));
-  }
-
   void count(mtl::Stream& stream, const Operands& operands, LossArguments& a) const {
     unsigned long long* const to = counts(operands);
     mtl::cuda::launch(stream, clearCounts, dim3(mtl::cuda::blocksFor(std::int64_t{a.images} + 1)),
@@ -352,7 +329,7 @@ class LossPlan final : public SelectivePlan {
       constexpr int most = Access::lanes == 1 ? 4 : 32 / Access::lanes;
       // Few vectors for each thread, so that neighbours read neighbours; in long pixels as many as it holds.
       if constexpr (Access::lanes > 1)
-        if (kernels_ == LossKernels::Dense) {
+        if (usesDense_) {
           static_assert(32 * most * Access::lanes == cuda::kDenseSoftMaxChannels);
           using T = ElementOf<Access::lanes>;
           return vectors <= 32 * few
@@ -368,7 +345,7 @@ class LossPlan final : public SelectivePlan {
     const dim3 block(atLeastAWarp(cuda::threadsOfRow(std::min(a.items, a.itemsPerChunk), 1)));
     const auto launch = [&](auto type) {
       if constexpr (Access::lanes > 1)
-        if (kernels_ == LossKernels::Dense) {
+        if (usesDense_) {
           using T = ElementOf<Access::lanes>;
           return mtl::cuda::launch(stream, cuda::lossDenseElements<T, type()>, grid, block, 0, a);
         }
@@ -408,7 +385,7 @@ class LossPlan final : public SelectivePlan {
 
   LossProblem whole_;
   LossProblem problem_;  ///< narrowed(), with joined axes
-  LossKernels kernels_;
+  bool usesDense_;
 };
 
 Preparation prepareElements(const LossProblem& problem) {
@@ -419,22 +396,21 @@ Preparation prepareElements(const LossProblem& problem) {
   const TensorShape& shape = problem.predictions;
   if (shape.height * shape.width * shape.channels > ElementGrid::kLongestRow)
     return Refusal{"an image of about 2^31 elements"};
-  return std::make_shared<const LossPlan>(problem, LossKernels::Elements);
+  return std::make_shared<const LossPlan>(problem);
 }
 
 constexpr Implementation<LossProblem> kElements{"thread per element", prepareElements};
 
-template <LossKernels kernels, const Implementation<LossProblem>& next>
-Preparation prepareVectors(const LossProblem& problem) {
-  auto plan = std::make_shared<const LossPlan>(problem, kernels);
-  if (const std::string_view why = plan->objection(); !why.empty()) return Refusal{std::string(why)};
-  return withFallback(std::move(plan), next, problem);
+constexpr Implementation<LossProblem> kVectors{"16 bytes per thread", prepareVectors<LossPlan, kElements>};
+
+Preparation prepareDense(const LossProblem& problem) {
+  auto plan = std::make_shared<LossPlan>(problem, true);
+  if (!plan->isDense())
+    return Refusal{"not dense tensors without weights of which a sum or one gradient is wanted"};
+  return inVectors(std::move(plan), kVectors, problem);
 }
 
-constexpr Implementation<LossProblem> kVectors{"16 bytes per thread",
-                                               prepareVectors<LossKernels::Vectors, kElements>};
-constexpr Implementation<LossProblem> kDense{"dense", prepareVectors<LossKernels::Dense, kVectors>};
-constexpr Implementation<LossProblem> implementations[] = {kDense, kVectors, kElements};
+constexpr Implementation<LossProblem> implementations[] = {{"dense", prepareDense}, kVectors, kElements};
 
 }  // namespace
 

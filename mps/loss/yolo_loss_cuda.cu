@@ -2,8 +2,10 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <type_traits>
 
+#include "mps/core/fallback_plan.hpp"
 #include "mps/loss/loss_cuda.cuh"
 #include "mps/loss/yolo_loss_problem.hpp"
 
@@ -397,9 +399,21 @@ __global__ void storeBatchLoss(Arguments a) {
   if (threadIdx.x == 0) cuda::storeAs(a.quotient(sum, count), a.loss.format, a.lossMemory, 0);
 }
 
-class TilesPlan final : public Plan {
+class TilesPlan final : public SelectivePlan {
  public:
   explicit TilesPlan(const YOLOLossProblem& problem) : problem_(problem) {}
+
+  /// Whether tiles of a gradient can be written 16 bytes at once, and all tensors have one format; from then on they are.
+  [[nodiscard]] bool useVectors() {
+    const TensorShape& gradient = problem_.gradient;
+    vectorFormat_ = cuda::commonFormat({&gradient, &problem_.predictions, &problem_.labels});
+    return gradient.isDense() && cellsOfTile() * gradient.channels % cuda::kLanes<Float16> == 0 &&
+           (vectorFormat_ == ImageFeatureChannelFormat::Float32 ||
+            vectorFormat_ == ImageFeatureChannelFormat::Float16);
+  }
+  [[nodiscard]] std::string_view objectionTo(const Operands& operands) const override {
+    return objectionToUnaligned({operands.destination});
+  }
 
   /// Two numbers for each cell and each image: loss, and weights that are not 0.
   [[nodiscard]] std::size_t scratchBytes() const override {
@@ -411,7 +425,7 @@ class TilesPlan final : public Plan {
     const Arguments a = makeArguments(operands);
     const dim3 grid((a.cells + a.cellsOfTile - 1) / a.cellsOfTile);
     const auto launch = [&](auto kernel) { mtl::cuda::launch(stream, kernel, grid, dim3(kThreads), 0, a); };
-    switch (commonFormat(operands)) {
+    switch (vectorFormat_) {
       case ImageFeatureChannelFormat::Float32:
         launch(computeTiles<float>);
         break;
@@ -440,16 +454,6 @@ class TilesPlan final : public Plan {
     constexpr std::int64_t unit = cuda::kLanes<Float16>;
     const std::int64_t most = kThreads / problem_.anchors();
     return static_cast<std::uint32_t>(most < unit ? most : most / unit * unit);
-  }
-
-  /// The format of predictions, labels and gradient if kernels for it compute them, or None.
-  [[nodiscard]] ImageFeatureChannelFormat commonFormat(const Operands& operands) const {
-    const TensorShape& gradient = problem_.gradient;
-    const bool takesVectors = gradient.isDense() &&
-                              reinterpret_cast<std::uintptr_t>(operands.destination) % 16 == 0 &&
-                              cellsOfTile() * gradient.channels % cuda::kLanes<Float16> == 0;
-    return takesVectors ? cuda::commonFormat({&gradient, &problem_.predictions, &problem_.labels})
-                        : ImageFeatureChannelFormat::None;
   }
 
   [[nodiscard]] Arguments makeArguments(const Operands& operands) const {
@@ -490,6 +494,7 @@ class TilesPlan final : public Plan {
   }
 
   YOLOLossProblem problem_;
+  ImageFeatureChannelFormat vectorFormat_ = ImageFeatureChannelFormat::None;
 };
 
 Preparation prepareTiles(const YOLOLossProblem& problem) {
@@ -503,7 +508,10 @@ Preparation prepareTiles(const YOLOLossProblem& problem) {
   return std::make_shared<const TilesPlan>(problem);
 }
 
-constexpr Implementation<YOLOLossProblem> kImplementations[] = {{"tiles", prepareTiles}};
+constexpr Implementation<YOLOLossProblem> kTiles{"tiles", prepareTiles};
+
+constexpr Implementation<YOLOLossProblem> kImplementations[] = {
+    {"tiles, 16 bytes per thread", prepareVectors<TilesPlan, kTiles>}, kTiles};
 
 }  // namespace
 

@@ -129,7 +129,12 @@ class CopyPlan final : public Plan {
     }
   }
 
+  [[nodiscard]] std::string describe() const override { return transposes() ? "in tiles" : "in rows"; }
+
  private:
+  [[nodiscard]] bool transposes() const {
+    return problem_.sourceIsTransposed != problem_.destinationIsTransposed;
+  }
   template <class Bits>
   void copy(mtl::Stream& stream, const Operands& operands) const {
     const auto indices = [&](std::size_t parameter) {
@@ -142,7 +147,7 @@ class CopyPlan final : public Plan {
     if (problem_.hasColumnIndices) a.columnIndices = indices(2);
     const auto* const source = reinterpret_cast<const Bits*>(operands.source);
     auto* const destination = reinterpret_cast<Bits*>(operands.destination);
-    if (problem_.sourceIsTransposed != problem_.destinationIsTransposed) {
+    if (transposes()) {
       constexpr std::int64_t mostBlocks = 65535;
       const dim3 grid(mtl::cuda::blocksFor(a.columns, kTile),
                       static_cast<unsigned>(std::min((a.rows + kTile - 1) / kTile, mostBlocks)), copies());

@@ -124,6 +124,11 @@ class TermPlan final : public Plan {
     }
   }
 
+  [[nodiscard]] std::string describe() const override {
+    return vectorFormat() == ImageFeatureChannelFormat::None ? "one element per thread"
+                                                             : "16 bytes per thread where they are aligned";
+  }
+
  private:
   /// That of all numbers where they can be taken in vectors, or None.
   [[nodiscard]] ImageFeatureChannelFormat vectorFormat() const {

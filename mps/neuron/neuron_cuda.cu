@@ -6,6 +6,7 @@
 #include <string>
 
 #include "mps/core/element_grid_cuda.cuh"
+#include "mps/core/fallback_plan.hpp"
 #include "mps/core/neuron_cuda.cuh"
 #include "mps/core/neuron_span.hpp"
 #include "mps/core/store_numbers_cuda.cuh"
@@ -163,7 +164,7 @@ void withType(CNNNeuronType type, Body body) {
               Absolute, Power, Logarithm, GeLU>(type, body);
 }
 
-class NeuronPlan final : public Plan {
+class NeuronPlan final : public AccessPlan {
  public:
   explicit NeuronPlan(const NeuronProblem& problem) : problem_(problem), numbers_(problem.neuron) {
     const bool isPReLU = numbers_.type == CNNNeuronType::PReLU;
@@ -202,8 +203,20 @@ class NeuronPlan final : public Plan {
     }
   }
 
+ protected:
+  [[nodiscard]] AccessedTensors accessed(const Operands& operands) const override {
+    return {{{problem_.input, inputOf(operands), isForward() || !problem_.hasSides},
+             {problem_.gradient, operands.gradient, !isForward()},
+             {problem_.addend, operands.parameters[0], problem_.hasAddend()},
+             {problem_.destination, operands.destination}}};
+  }
+
  private:
   [[nodiscard]] bool isForward() const { return problem_.direction == NeuronDirection::Forward; }
+  /// x, or the forward result.
+  [[nodiscard]] const std::byte* inputOf(const Operands& operands) const {
+    return problem_.direction == NeuronDirection::GradientFromResult ? operands.secondary : operands.source;
+  }
   [[nodiscard]] std::span<const float> slopes() const {
     return numbers_.type == CNNNeuronType::PReLU ? problem_.neuron.data() : std::span<const float>();
   }
@@ -219,11 +232,9 @@ class NeuronPlan final : public Plan {
     arguments.sources[0] = source;
     arguments.destination = {destination, operands.destination};
     arguments.accumulate = operands.accumulate;
-    const bool takesVectors =
-        cuda::takesLanes(shape, source.memory) && cuda::takesLanes(destination, operands.destination);
     const KinkFunction<direction> function{
         numbers_.a, slopes().empty() ? nullptr : reinterpret_cast<const float*>(operands.scratch), sides};
-    cuda::withAccess(cuda::commonFormat({&shape, &destination}), takesVectors, [&](auto access) {
+    cuda::withAccess(vectorFormat(), [&](auto access) {
       using Access = decltype(access);
       if constexpr (Access::lanes == 1 && readsX) {
         const cuda::ElementGrid grid(shape, 4, 1);
@@ -236,22 +247,14 @@ class NeuronPlan final : public Plan {
   template <NeuronDirection direction, int inputs>
   void start(mtl::Stream& stream, const Operands& operands) const {
     const TensorShape& shape = problem_.destination;
-    const std::byte* const addresses[] = {
-        direction == NeuronDirection::GradientFromResult ? operands.secondary : operands.source,
-        operands.gradient, operands.parameters[0]};
+    const std::byte* const addresses[] = {inputOf(operands), operands.gradient, operands.parameters[0]};
     const TensorShape* const shapes[] = {&problem_.input, &problem_.gradient, &problem_.addend};
     cuda::MapArguments<inputs> arguments;
     arguments.destination = {shape, operands.destination};
     arguments.accumulate = operands.accumulate;
-    ImageFeatureChannelFormat format = shape.format;
-    bool takesVectors = cuda::takesLanes(shape, operands.destination);
-    for (int i = 0; i < inputs; ++i) {
-      arguments.sources[i] = {*shapes[i], addresses[i]};
-      takesVectors = takesVectors && cuda::takesLanes(*shapes[i], addresses[i]);
-      if (shapes[i]->format != format) format = ImageFeatureChannelFormat::None;
-    }
+    for (int i = 0; i < inputs; ++i) arguments.sources[i] = {*shapes[i], addresses[i]};
     const auto* const slopesOnDevice = reinterpret_cast<const float*>(operands.scratch);
-    cuda::withAccess(format, takesVectors, [&](auto access) {
+    cuda::withAccess(vectorFormat(), [&](auto access) {
       using Access = decltype(access);
       const auto launch = [&](auto type) {
         const NeuronFunction<type(), direction> function{numbers_, slopesOnDevice};
@@ -276,7 +279,10 @@ Preparation prepareElements(const NeuronProblem& problem) {
   return std::make_shared<const NeuronPlan>(problem);
 }
 
-constexpr Implementation<NeuronProblem> implementations[] = {{"element-wise", prepareElements}};
+constexpr Implementation<NeuronProblem> kElements{"thread per element", prepareElements};
+
+constexpr Implementation<NeuronProblem> implementations[] = {
+    {"16 bytes per thread", prepareVectors<NeuronPlan, kElements>}, kElements};
 
 }  // namespace
 

@@ -206,8 +206,7 @@ Preparation prepareNormalizationChannelsCuda(const NormalizationProblem& problem
   if (format != Format::Float32 && format != Format::Float16)
     return Refusal{"not all float32 and not all float16"};
   for (const TensorShape* shape : {&problem.source, &destination, gradient})
-    if (shape != nullptr && !cuda::takesLanes(*shape))
-      return Refusal{"pixels that are no multiples of 16 bytes"};
+    if (shape != nullptr && !takesLanes(*shape)) return Refusal{"pixels that are no multiples of 16 bytes"};
   if (destination.channels * static_cast<std::int64_t>(bytesPerChannel(format)) > 16 * kThreads)
     return Refusal{"a pixel larger than what a block of threads holds"};
   if (!ChannelGrid::fits(destination)) return Refusal{ChannelGrid::kTooLarge};

@@ -1,5 +1,6 @@
 #include <cstdint>
 
+#include "mps/core/part_blocks_cuda.cuh"
 #include "mps/core/row_reduction_cuda.cuh"
 #include "mps/optimizer/gradient_norm.hpp"
 #include "mtl/cuda/launch.cuh"
@@ -10,34 +11,18 @@ namespace {
 /// Threads that sum up a block of values, each every so many of them.
 constexpr int kThreads = 256;
 
-/// Some of the gradients: as many as the arguments of a launch hold.
+/// Some of the gradients.
 struct NormArguments {
-  static constexpr int mostParts = 120;
-  struct Part {
-    const float* values = nullptr;
-    std::int64_t count = 0;
-    const LossScaleNumbers* lossScale = nullptr;
-    std::uint32_t firstBlock = 0;
-  };
-  Part parts[mostParts];
+  cuda::PartBlocks<GradientNormPart, 120> parts;
   double* sums = nullptr;
-  int count = 0;
 };
 static_assert(sizeof(NormArguments) <= 4096);
 
 __global__ void sumSquares(const __grid_constant__ NormArguments a) {
   __shared__ double shared[cuda::kMostWarps];
-  int low = 0;  // the last part that begins at this block or before it
-  int high = a.count;
-  while (high - low > 1) {
-    const int middle = (low + high) / 2;
-    if (a.parts[middle].firstBlock <= blockIdx.x)
-      low = middle;
-    else
-      high = middle;
-  }
-  const NormArguments::Part& part = a.parts[low];
-  const std::int64_t first = static_cast<std::int64_t>(blockIdx.x - part.firstBlock) * gradientNormBlock;
+  const int own = a.parts.own();
+  const GradientNormPart& part = a.parts.parts[own];
+  const std::int64_t first = std::int64_t{blockIdx.x - a.parts.firstBlocks[own]} * gradientNormBlock;
   const std::int64_t end = min(first + gradientNormBlock, part.count);
   double sum = 0;
   for (std::int64_t i = first + threadIdx.x; i < end; i += kThreads) {
@@ -66,21 +51,17 @@ void measureGradientNormCuda(mtl::Stream& stream, std::span<const GradientNormPa
                              const GradientNormOperands& operands) {
   NormArguments arguments;
   arguments.sums = operands.sums;
-  std::int64_t blocks = 0;
   const auto start = [&] {
-    if (arguments.count == 0) return;
-    mtl::cuda::launch(stream, sumSquares, dim3(static_cast<unsigned>(blocks)), dim3(kThreads), 0, arguments);
-    arguments.sums += blocks;
-    arguments.count = 0;
-    blocks = 0;
+    if (arguments.parts.count == 0) return;
+    mtl::cuda::launch(stream, sumSquares, dim3(arguments.parts.blocks), dim3(kThreads), 0, arguments);
+    arguments.sums += arguments.parts.blocks;
+    arguments.parts.clear();
   };
   for (const GradientNormPart& part : parts) {
     if (part.count == 0) continue;
-    const std::int64_t wanted = (part.count + gradientNormBlock - 1) / gradientNormBlock;
-    if (arguments.count == NormArguments::mostParts || blocks + wanted > 0x7FFFFFFF) start();
-    arguments.parts[arguments.count++] = {part.values, part.count, part.lossScale,
-                                          static_cast<std::uint32_t>(blocks)};
-    blocks += wanted;
+    const std::int64_t blocks = (part.count + gradientNormBlock - 1) / gradientNormBlock;
+    if (!arguments.parts.hasRoomFor(blocks)) start();
+    arguments.parts.add(part, blocks);
   }
   start();
   mtl::cuda::launch(stream, limitNorm, dim3(1), dim3(kThreads), 0, operands.sums,

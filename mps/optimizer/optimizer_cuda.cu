@@ -54,8 +54,10 @@ struct StepArguments {
 
 struct OptimizerArguments {
   RowGrid grid;
+  std::int64_t count;  ///< elements of a row
   RowStrides strides;
   OptimizerArrays arrays;
+  bool takesVectors;
   StepArguments step;
 };
 
@@ -169,17 +171,30 @@ __device__ void updateVector(const StepArguments& step, const OptimizerArrays& a
   if constexpr (hasMaximum) storeVector(x, at.maximumVelocity);
 }
 
-template <OptimizerKind kind, int lanes>
+/// Updates `count` elements, of four the first ones. @param takesVectors four can be accessed at once
+template <OptimizerKind kind>
+__device__ void updateFour(const StepArguments& step, const OptimizerArrays& at, std::int64_t count,
+                           bool takesVectors) {
+  if (takesVectors && count >= 4) return updateVector<kind, 4>(step, at);
+#pragma unroll 1
+  for (int i = 0; i < min(count, std::int64_t{4}); ++i)
+    updateVector<kind, 1>(step, {at.gradient + i, at.values + i, at.result + i, at.momentum + i,
+                                 at.velocity + i, at.maximumVelocity + i});
+}
+
+template <OptimizerKind kind>
 __global__ void updateElements(OptimizerArguments a) {
   cuda::forEachRow(a.grid, [&](std::uint32_t row) {
     cuda::forEachPiece(a.grid, [&](std::uint32_t piece) {
-      const std::int64_t first = static_cast<std::int64_t>(piece) * lanes;
-      updateVector<kind, lanes>(a.step, {a.arrays.gradient + row * a.strides.gradient + first,
-                                         a.arrays.values + row * a.strides.values + first,
-                                         a.arrays.result + row * a.strides.result + first,
-                                         a.arrays.momentum + row * a.strides.momentum + first,
-                                         a.arrays.velocity + row * a.strides.velocity + first,
-                                         a.arrays.maximumVelocity + row * a.strides.maximumVelocity + first});
+      const std::int64_t first = std::int64_t{piece} * 4;
+      updateFour<kind>(
+          a.step,
+          {a.arrays.gradient + row * a.strides.gradient + first,
+           a.arrays.values + row * a.strides.values + first, a.arrays.result + row * a.strides.result + first,
+           a.arrays.momentum + row * a.strides.momentum + first,
+           a.arrays.velocity + row * a.strides.velocity + first,
+           a.arrays.maximumVelocity + row * a.strides.maximumVelocity + first},
+          a.count - first, a.takesVectors);
     });
   });
 }
@@ -204,27 +219,19 @@ static_assert(sizeof(TensorsArguments) <= 4096);
 /// Elements that a block updates.
 constexpr std::int64_t kBlockElements = std::int64_t{16} * mtl::cuda::kBlockThreads;
 
-template <OptimizerKind kind, int lanes>
-__device__ void updateRange(const StepArguments& step, const OptimizerArrays& arrays, std::int64_t first,
-                            std::int64_t end) {
-  const auto stride = static_cast<std::int64_t>(blockDim.x) * lanes;
-  for (std::int64_t i = first + static_cast<std::int64_t>(threadIdx.x) * lanes; i + lanes <= end; i += stride)
-    updateVector<kind, lanes>(step, {arrays.gradient + i, arrays.values + i, arrays.result + i,
-                                     arrays.momentum + i, arrays.velocity + i, arrays.maximumVelocity + i});
-}
-
 template <OptimizerKind kind>
 __global__ void updateTensors(const __grid_constant__ TensorsArguments a) {
   int t = a.count - 1;
   while (a.tensors[t].firstBlock > blockIdx.x) --t;
   const TensorsArguments::Tensor& tensor = a.tensors[t];
-  const StepArguments& step = a.steps[tensor.step];
+  const OptimizerArrays& arrays = tensor.arrays;
   const std::int64_t first = static_cast<std::int64_t>(blockIdx.x - tensor.firstBlock) * kBlockElements;
   const std::int64_t end = min(first + kBlockElements, tensor.count);
-  if (!tensor.takesVectors) return updateRange<kind, 1>(step, tensor.arrays, first, end);
-  const std::int64_t whole = first + (end - first) / 4 * 4;
-  updateRange<kind, 4>(step, tensor.arrays, first, whole);
-  updateRange<kind, 1>(step, tensor.arrays, whole, end);
+  for (std::int64_t i = first + std::int64_t{threadIdx.x} * 4; i < end; i += std::int64_t{blockDim.x} * 4)
+    updateFour<kind>(a.steps[tensor.step],
+                     {arrays.gradient + i, arrays.values + i, arrays.result + i, arrays.momentum + i,
+                      arrays.velocity + i, arrays.maximumVelocity + i},
+                     end - i, tensor.takesVectors);
 }
 
 using OptimizerKernel = void (*)(OptimizerArguments);
@@ -251,9 +258,8 @@ auto ofKind(OptimizerKind kind, Choose choose) {
   return choose(std::integral_constant<OptimizerKind, AMSGrad>());
 }
 
-template <int lanes>
 OptimizerKernel kernelOf(OptimizerKind kind) {
-  return ofKind(kind, [](auto constant) -> OptimizerKernel { return updateElements<constant(), lanes>; });
+  return ofKind(kind, [](auto constant) -> OptimizerKernel { return updateElements<constant()>; });
 }
 
 TensorsKernel tensorsKernelOf(OptimizerKind kind) {
@@ -261,14 +267,13 @@ TensorsKernel tensorsKernelOf(OptimizerKind kind) {
 }
 
 /// Whether each array that is there lies so that four elements can be accessed at once.
-bool takesVectors(const OptimizerProblem& problem, const OptimizerArrays& arrays) {
-  const auto takes = [&](const float* address, std::int64_t stride) {
-    return reinterpret_cast<std::uintptr_t>(address) % 16 == 0 && (problem.rows <= 1 || stride % 4 == 0);
+bool takesVectors(const OptimizerArrays& arrays, const RowStrides& strides) {
+  const auto takes = [](const float* address, std::int64_t stride) {
+    return reinterpret_cast<std::uintptr_t>(address) % 16 == 0 && stride % 4 == 0;
   };
-  return problem.count % 4 == 0 && takes(arrays.gradient, problem.gradientStride) &&
-         takes(arrays.values, problem.valuesStride) && takes(arrays.result, problem.resultStride) &&
-         takes(arrays.momentum, problem.momentumStride) && takes(arrays.velocity, problem.velocityStride) &&
-         takes(arrays.maximumVelocity, problem.maximumVelocityStride);
+  return takes(arrays.gradient, strides.gradient) && takes(arrays.values, strides.values) &&
+         takes(arrays.result, strides.result) && takes(arrays.momentum, strides.momentum) &&
+         takes(arrays.velocity, strides.velocity) && takes(arrays.maximumVelocity, strides.maximumVelocity);
 }
 
 class OptimizerPlan final : public Plan {
@@ -276,32 +281,28 @@ class OptimizerPlan final : public Plan {
   explicit OptimizerPlan(const OptimizerProblem& problem) : problem_(problem) {}
 
   void run(mtl::Stream& stream, const Operands& operands) const override {
-    if (problem_.rows == 0 || problem_.count == 0) return;
+    const OptimizerProblem& p = problem_;
+    if (p.rows == 0 || p.count == 0) return;
     const OptimizerArrays arrays{
         reinterpret_cast<const float*>(operands.gradient), reinterpret_cast<const float*>(operands.source),
         reinterpret_cast<float*>(operands.destination),    reinterpret_cast<float*>(operands.parameters[0]),
         reinterpret_cast<float*>(operands.parameters[1]),  reinterpret_cast<float*>(operands.parameters[2])};
-    if (takesVectors(problem_, arrays))
-      start<4>(stream, operands, arrays);
-    else
-      start<1>(stream, operands, arrays);
+    RowStrides strides{};
+    if (p.rows > 1)
+      strides = {p.gradientStride, p.valuesStride,   p.resultStride,
+                 p.momentumStride, p.velocityStride, p.maximumVelocityStride};
+    const OptimizerStep step{p.rule, OptimizerNumbers::fromScalars(operands.scalars),
+                             reinterpret_cast<const LossScaleNumbers*>(operands.parameters[3])};
+    const OptimizerArguments arguments{RowGrid(p.rows, (p.count + 3) / 4),
+                                       p.count,
+                                       strides,
+                                       arrays,
+                                       takesVectors(arrays, strides),
+                                       StepArguments(step)};
+    mtl::cuda::launch(stream, kernelOf(p.rule.kind), arguments.grid.grid, arguments.grid.block, 0, arguments);
   }
 
  private:
-  template <int lanes>
-  void start(mtl::Stream& stream, const Operands& operands, const OptimizerArrays& arrays) const {
-    const OptimizerProblem& p = problem_;
-    const OptimizerStep step{p.rule, OptimizerNumbers::fromScalars(operands.scalars),
-                             reinterpret_cast<const LossScaleNumbers*>(operands.parameters[3])};
-    const OptimizerArguments arguments{RowGrid(p.rows, p.count / lanes),
-                                       {p.gradientStride, p.valuesStride, p.resultStride, p.momentumStride,
-                                        p.velocityStride, p.maximumVelocityStride},
-                                       arrays,
-                                       StepArguments(step)};
-    mtl::cuda::launch(stream, kernelOf<lanes>(p.rule.kind), arguments.grid.grid, arguments.grid.block, 0,
-                      arguments);
-  }
-
   OptimizerProblem problem_;
 };
 
@@ -328,14 +329,9 @@ class TensorsLaunch {
     }
     const OptimizerArrays arrays{tensor.gradient, tensor.values,   tensor.result,
                                  tensor.momentum, tensor.velocity, tensor.maximumVelocity};
-    const auto isAligned = [](const float* address) {
-      return reinterpret_cast<std::uintptr_t>(address) % 16 == 0;
-    };
-    const bool takesVectors = isAligned(arrays.gradient) && isAligned(arrays.values) &&
-                              isAligned(arrays.result) && isAligned(arrays.momentum) &&
-                              isAligned(arrays.velocity) && isAligned(arrays.maximumVelocity);
     arguments_.tensors[arguments_.count++] = {arrays, tensor.count, static_cast<std::uint32_t>(blocks_),
-                                              static_cast<std::uint16_t>(steps_ - 1), takesVectors};
+                                              static_cast<std::uint16_t>(steps_ - 1),
+                                              takesVectors(arrays, {})};
     blocks_ += blocks;
   }
 

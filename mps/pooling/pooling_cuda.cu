@@ -267,7 +267,7 @@ std::string objectionToVectors(const PoolingProblem& problem) {
   if (std::string why = objectionToFormats(problem); !why.empty()) return why;
   const bool isGradient = problem.direction == PoolingDirection::Gradient;
   for (const TensorShape* shape : {&problem.source, &problem.destination, &problem.gradient})
-    if ((isGradient || shape != &problem.gradient) && !cuda::takesLanes(*shape))
+    if ((isGradient || shape != &problem.gradient) && !takesLanes(*shape))
       return "channels or strides are no multiples of 16 bytes";
   if (problem.kind == PoolingKind::Max && problem.indexBytes() != 1) return "more than 255 taps";
   return PoolingArguments::fits(problem) ? "" : "sizes leave 31 bits";

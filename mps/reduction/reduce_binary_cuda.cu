@@ -1,6 +1,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "mps/core/fallback_plan.hpp"
 #include "mps/reduction/reduce_binary_problem.hpp"
 #include "mps/reduction/reduction_cuda.cuh"
 
@@ -62,7 +63,7 @@ __global__ void reduceWeighted(WeightedArguments a) {
   cuda::OneByOne::store({{sum}}, a.pixels.destination, place);
 }
 
-class WeightedPlan final : public Plan {
+class WeightedPlan final : public AccessPlan {
  public:
   explicit WeightedPlan(const ReduceBinaryProblem& problem) : problem_(problem) {}
 
@@ -77,10 +78,12 @@ class WeightedPlan final : public Plan {
       a.pixels.destination = {problem_.destination, operands.destination};
       mtl::cuda::launch(stream, reduceWeighted<Access>, a.pixels.grid, a.pixels.block, 0, a);
     };
-    cuda::withAccess(
-        cuda::commonFormat({&source, &problem_.weights}),
-        cuda::takesLanes(source, operands.source) && cuda::takesLanes(problem_.weights, operands.secondary),
-        start);
+    cuda::withAccess(vectorFormat(), start);
+  }
+
+ protected:
+  [[nodiscard]] AccessedTensors accessed(const Operands& operands) const override {
+    return {{{problem_.source, operands.source}, {problem_.weights, operands.secondary}}};
   }
 
  private:
@@ -95,7 +98,10 @@ Preparation prepareWeighted(const ReduceBinaryProblem& problem) {
   return std::make_shared<const WeightedPlan>(problem);
 }
 
-constexpr Implementation<ReduceBinaryProblem> kImplementations[] = {{"warps per pixel", prepareWeighted}};
+constexpr Implementation<ReduceBinaryProblem> kElements{"element by element", prepareWeighted};
+
+constexpr Implementation<ReduceBinaryProblem> kImplementations[] = {
+    {"vectors of 16 bytes", prepareVectors<WeightedPlan, kElements>}, kElements};
 
 }  // namespace
 

@@ -1,8 +1,8 @@
 #include "mps/reduction/reduction_cuda.cuh"
 
-#include <array>
 #include <memory>
 
+#include "mps/core/fallback_plan.hpp"
 #include "mps/core/quotient_cuda.cuh"
 
 namespace mps::detail {
@@ -32,14 +32,18 @@ struct Share {
   }
 };
 
-class ReductionPlan final : public Plan {
+class ReductionPlan final : public AccessPlan {
  public:
-  explicit ReductionPlan(const ReductionProblem& problem) : problem_(problem) {}
+  explicit ReductionPlan(const ReductionProblem& problem) : problem_(problem) {
+    if (isForward() || problem.selects()) return;
+    // The gradient over the whole destination.
+    if (problem_.result.height == 1) problem_.result.rowStride = 0;
+    if (problem_.result.width == 1) problem_.result.pixelStride = 0;
+  }
 
   void run(mtl::Stream& stream, const Operands& operands) const override {
     if (problem_.source.elements() == 0) return;
-    if (problem_.direction == ReductionDirection::Gradient)
-      return problem_.selects() ? select(stream, operands) : spread(stream, operands);
+    if (!isForward()) return problem_.selects() ? select(stream, operands) : spread(stream, operands);
     switch (problem_.operation) {
       case ReductionOperation::Min:
       case ReductionOperation::Max:
@@ -54,11 +58,23 @@ class ReductionPlan final : public Plan {
   }
 
   [[nodiscard]] bool canAccumulate() const override {
-    return problem_.direction == ReductionDirection::Gradient &&
-           problem_.destination.format == ImageFeatureChannelFormat::Float32;
+    return !isForward() && problem_.destination.format == ImageFeatureChannelFormat::Float32;
   }
 
+ protected:
+  [[nodiscard]] AccessedTensors accessed(const Operands& operands) const override {
+    const bool readsSource = isForward() || problem_.selects();
+    // The only channel that a reduction of channels leaves may have any format where the source is read.
+    return {{{problem_.source, operands.source, readsSource},
+             {problem_.result, isForward() ? operands.destination : operands.gradient,
+              !overChannels() || !readsSource},
+             {problem_.destination, operands.destination, !isForward()}}};
+  }
+  [[nodiscard]] bool repeatsChannels() const override { return true; }
+
  private:
+  [[nodiscard]] bool isForward() const { return problem_.direction == ReductionDirection::Forward; }
+  [[nodiscard]] bool overChannels() const { return problem_.axis == ReductionAxis::FeatureChannels; }
   [[nodiscard]] bool isMin() const {
     return problem_.operation == ReductionOperation::Min ||
            problem_.operation == ReductionOperation::ArgumentMin;
@@ -70,7 +86,7 @@ class ReductionPlan final : public Plan {
 
   template <class Reduce>
   void reduce(mtl::Stream& stream, const Operands& operands, const Reduce& how) const {
-    if (problem_.axis == ReductionAxis::FeatureChannels) return reduceChannels(stream, operands, how);
+    if (overChannels()) return reduceChannels(stream, operands, how);
     const auto start = [&](auto access) {
       using Access = decltype(access);
       AxisArguments a(problem_, problem_.source, Access::lanes);
@@ -78,10 +94,7 @@ class ReductionPlan final : public Plan {
       a.destination = {problem_.result, operands.destination};
       mtl::cuda::launch(stream, cuda::reduceAlongAxis<Access, Reduce>, a.grid, a.block, 0, a, how);
     };
-    cuda::withAccess(cuda::commonFormat({&problem_.source, &problem_.result}),
-                     cuda::takesLanes(problem_.source, operands.source) &&
-                         cuda::takesLanes(problem_.result, operands.destination),
-                     start);
+    cuda::withAccess(vectorFormat(), start);
   }
 
   template <class Reduce>
@@ -93,12 +106,11 @@ class ReductionPlan final : public Plan {
       a.destination = {problem_.result, operands.destination};
       mtl::cuda::launch(stream, cuda::reduceChannels<Access, Reduce>, a.grid, a.block, 0, a, how);
     };
-    cuda::withAccess(problem_.source.format, cuda::takesLanes(problem_.source, operands.source), start);
+    cuda::withAccess(vectorFormat(), start);
   }
 
   void select(mtl::Stream& stream, const Operands& operands) const {
     const TensorShape& destination = problem_.destination;
-    const bool overChannels = problem_.axis == ReductionAxis::FeatureChannels;
     const auto start = [&](auto access) {
       using Access = decltype(access);
       const auto launch = [&](auto kernel, auto a) {
@@ -108,25 +120,17 @@ class ReductionPlan final : public Plan {
         a.accumulate = operands.accumulate;
         mtl::cuda::launch(stream, kernel, a.grid, a.block, 0, a, IndexOfExtremum{isMin()});
       };
-      if (overChannels)
+      if (overChannels())
         launch(cuda::selectChannels<Access>, ChannelArguments(problem_.source, Access::lanes));
       else
         launch(cuda::selectAlongAxis<Access>, AxisArguments(problem_, problem_.source, Access::lanes));
     };
-    // Of feature channels the gradient has one, which is read by itself.
-    const TensorShape* const gradient = overChannels ? nullptr : &problem_.result;
-    cuda::withAccess(cuda::commonFormat({&problem_.source, &destination, gradient}),
-                     cuda::takesLanes(problem_.source, operands.source) &&
-                         cuda::takesLanes(destination, operands.destination) &&
-                         (overChannels || cuda::takesLanes(problem_.result, operands.gradient)),
-                     start);
+    cuda::withAccess(vectorFormat(), start);
   }
 
   void spread(mtl::Stream& stream, const Operands& operands) const {
     const TensorShape& destination = problem_.destination;
-    TensorShape gradient = problem_.result;
-    if (gradient.height == 1) gradient.rowStride = 0;
-    if (gradient.width == 1) gradient.pixelStride = 0;
+    const TensorShape& gradient = problem_.result;
     const auto start = [&](auto access) {
       using Access = decltype(access);
       cuda::MapArguments<1> a;
@@ -140,10 +144,7 @@ class ReductionPlan final : public Plan {
       mtl::cuda::launch(stream, cuda::spreadChannels<Access, Share>, a.grid.grid(), a.grid.block(), 0, a,
                         share);
     };
-    cuda::withAccess(cuda::commonFormat({&gradient, &destination}),
-                     cuda::takesVectors(gradient, operands.gradient, destination.channels) &&
-                         cuda::takesLanes(destination, operands.destination),
-                     start);
+    cuda::withAccess(vectorFormat(), start);
   }
 
   ReductionProblem problem_;
@@ -157,7 +158,10 @@ Preparation prepareAxes(const ReductionProblem& problem) {
   return std::make_shared<const ReductionPlan>(problem);
 }
 
-constexpr std::array<Implementation<ReductionProblem>, 1> kImplementations{{{"axes", prepareAxes}}};
+constexpr Implementation<ReductionProblem> kElements{"element by element", prepareAxes};
+
+constexpr Implementation<ReductionProblem> kImplementations[] = {
+    {"vectors of 16 bytes", prepareVectors<ReductionPlan, kElements>}, kElements};
 
 }  // namespace
 

@@ -297,8 +297,7 @@ __global__ void padGradient(AxesArguments a) {
 }
 
 /// Padding and slices.
-template <class Access>
-class AxesPlan final : public SelectivePlan {
+class AxesPlan final : public AccessPlan {
  public:
   explicit AxesPlan(const ReshapeProblem& problem)
       : problem_(problem),
@@ -308,17 +307,12 @@ class AxesPlan final : public SelectivePlan {
 
   [[nodiscard]] std::size_t scratchBytes() const override { return problem_.fill.size() * sizeof(float); }
   [[nodiscard]] bool canAccumulate() const override { return accumulates(problem_); }
-  [[nodiscard]] std::string_view objectionTo(const Operands& operands) const override {
-    if (Access::lanes == 1) return {};
-    return objectionToUnaligned({inputOf(problem_, operands), operands.destination});
-  }
-
   void run(mtl::Stream& stream, const Operands& operands) const override {
     const TensorShape& to = problem_.destination;
     if (to.elements() == 0) return;
     auto* const fill = reinterpret_cast<float*>(operands.scratch);
     cuda::storeNumbers(stream, problem_.fill, fill);
-    const std::int64_t threadsOfPixel = to.channels / Access::lanes;
+    const std::int64_t threadsOfPixel = to.channels / lanes();
     const AxesArguments a{RowGrid(to.images * to.height, to.width * threadsOfPixel),
                           Divider(to.height),
                           Divider(threadsOfPixel),
@@ -330,8 +324,17 @@ class AxesPlan final : public SelectivePlan {
                           {to, operands.destination},
                           problem_.fill.empty() ? nullptr : fill,
                           operands.accumulate};
-    auto* const kernel = problem_.direction == ReshapeDirection::Forward ? pad<Access> : padGradient<Access>;
-    mtl::cuda::launch(stream, kernel, a.grid.grid, a.grid.block, 0, a);
+    cuda::withAccess(vectorFormat(), [&](auto access) {
+      using Access = decltype(access);
+      const bool isForward = problem_.direction == ReshapeDirection::Forward;
+      mtl::cuda::launch(stream, isForward ? pad<Access> : padGradient<Access>, a.grid.grid, a.grid.block, 0,
+                        a);
+    });
+  }
+
+ protected:
+  [[nodiscard]] AccessedTensors accessed(const Operands& operands) const override {
+    return {{{problem_.input, inputOf(problem_, operands)}, {problem_.destination, operands.destination}}};
   }
 
  private:
@@ -368,7 +371,7 @@ const char* refusalOfSizes(const ReshapeProblem& problem) {
 Preparation prepareElements(const ReshapeProblem& problem) {
   if (const char* const refusal = refusalOfSizes(problem)) return Refusal{refusal};
   if (problem.isReshape()) return std::make_shared<const OrderPlan>(problem);
-  return std::make_shared<const AxesPlan<cuda::OneByOne>>(problem);
+  return std::make_shared<const AxesPlan>(problem);
 }
 
 constexpr Implementation<ReshapeProblem> kElements{"thread per element", prepareElements};
@@ -389,19 +392,9 @@ Preparation prepareCopy(const ReshapeProblem& problem) {
 }
 
 Preparation prepareVectors(const ReshapeProblem& problem) {
-  using Format = ImageFeatureChannelFormat;
-  if (const char* const refusal = refusalOfSizes(problem)) return Refusal{refusal};
   if (problem.isReshape()) return Refusal{"neither padding nor a slice"};
-  const Format format = cuda::commonFormat({&problem.input, &problem.destination});
-  if (format != Format::Float32 && format != Format::Float16)
-    return Refusal{"not all float32 and not all float16"};
-  if (!cuda::takesLanes(problem.input) || !cuda::takesLanes(problem.destination) || !keepsVectors(problem))
-    return Refusal{"pixels, or padding in channels, that are no multiples of 16 bytes"};
-  if (format == Format::Float32)
-    return withFallback(std::make_shared<const AxesPlan<cuda::InVectors<float>>>(problem), kElements,
-                        problem);
-  return withFallback(std::make_shared<const AxesPlan<cuda::InVectors<Float16>>>(problem), kElements,
-                      problem);
+  if (!keepsVectors(problem)) return Refusal{"padding in channels that is no multiple of 16 bytes"};
+  return inVectors(std::make_shared<AxesPlan>(problem), kElements, problem);
 }
 
 constexpr std::array<Implementation<ReshapeProblem>, 3> kImplementations{

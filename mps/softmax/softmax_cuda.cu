@@ -28,7 +28,7 @@ const std::byte* inputOf(const SoftMaxProblem& problem, const Operands& operands
 }
 
 /// Accepts everything.
-class SoftMaxPlan final : public Plan {
+class SoftMaxPlan final : public AccessPlan {
  public:
   SoftMaxPlan(const SoftMaxProblem& problem, bool holds) : problem_(problem), holds_(holds) {
     if (isForward(problem))
@@ -49,25 +49,26 @@ class SoftMaxPlan final : public Plan {
     return !isForward(problem_) && problem_.destination.format == ImageFeatureChannelFormat::Float32;
   }
 
+ protected:
+  [[nodiscard]] AccessedTensors accessed(const Operands& operands) const override {
+    return {{{problem_.input, inputOf(problem_, operands)},
+             {problem_.gradient, operands.gradient, !isForward(problem_)},
+             {problem_.destination, operands.destination}}};
+  }
+
  private:
   template <SoftMaxDirection direction>
   void start(mtl::Stream& stream, const Operands& operands) const {
-    const std::byte* const input = inputOf(problem_, operands);
-    const TensorShape* const gradient = isForward(problem_) ? nullptr : &problem_.gradient;
-    const bool takesVectors = cuda::takesLanes(problem_.input, input) &&
-                              cuda::takesLanes(problem_.destination, operands.destination) &&
-                              (gradient == nullptr || cuda::takesLanes(*gradient, operands.gradient));
     SoftMaxArguments a;
     a.isLog = problem_.kind == SoftMaxKind::LogSoftMax;
     a.pixels = static_cast<std::uint32_t>(problem_.destination.pixels());
     a.height = Divider(problem_.destination.height);
     a.width = Divider(problem_.destination.width);
-    a.input = {problem_.input, input};
-    if (gradient != nullptr) a.gradient = {*gradient, operands.gradient};
+    a.input = {problem_.input, inputOf(problem_, operands)};
+    if (!isForward(problem_)) a.gradient = {problem_.gradient, operands.gradient};
     a.destination = {problem_.destination, operands.destination};
     a.accumulate = operands.accumulate;
-    const auto format = cuda::commonFormat({&problem_.input, &problem_.destination, gradient});
-    cuda::withAccess(format, takesVectors, [&](auto access) {
+    cuda::withAccess(vectorFormat(), [&](auto access) {
       using Access = decltype(access);
       const std::int64_t vectors = problem_.destination.channels / Access::lanes;
       a.vectors = static_cast<std::uint32_t>(vectors);
@@ -144,6 +145,13 @@ std::string refusal(const SoftMaxProblem& problem) {
 /// Channels that the threads of a block hold.
 constexpr std::int64_t kHeldChannels = 16 * 32 * cuda::kMostWarps;
 
+Preparation prepareLong(const SoftMaxProblem& problem) {
+  if (std::string reason = refusal(problem); !reason.empty()) return Refusal{std::move(reason)};
+  return std::make_shared<const SoftMaxPlan>(problem, false);
+}
+
+constexpr Implementation<SoftMaxProblem> kLong{"passes over memory", prepareLong};
+
 Preparation prepareHeld(const SoftMaxProblem& problem) {
   if (std::string reason = refusal(problem); !reason.empty()) return Refusal{std::move(reason)};
   if (problem.destination.channels > kHeldChannels)
@@ -154,11 +162,16 @@ Preparation prepareHeld(const SoftMaxProblem& problem) {
 
 constexpr Implementation<SoftMaxProblem> kHeld{"registers", prepareHeld};
 
+template <bool holds>
+Preparation prepareVectors(const SoftMaxProblem& problem) {
+  return inVectors(std::make_shared<SoftMaxPlan>(problem, holds), holds ? kHeld : kLong, problem);
+}
+
 Preparation prepareDense(const SoftMaxProblem& problem) {
   using Format = ImageFeatureChannelFormat;
   const TensorShape& destination = problem.destination;
   if (std::string reason = refusal(problem); !reason.empty()) return Refusal{std::move(reason)};
-  if (cuda::takesLanes(destination)) return Refusal{"pixels of whole vectors of 16 bytes"};
+  if (takesLanes(destination)) return Refusal{"pixels of whole vectors of 16 bytes"};
   if (!DenseSoftMax::fits(destination.channels))
     return Refusal{std::to_string(destination.channels) + " channels"};
   if (destination.elements() == 0) return Refusal{"there is nothing to do"};
@@ -174,13 +187,12 @@ Preparation prepareDense(const SoftMaxProblem& problem) {
   return Refusal{"the format is " + std::string(name(destination.format))};
 }
 
-Preparation prepareLong(const SoftMaxProblem& problem) {
-  if (std::string reason = refusal(problem); !reason.empty()) return Refusal{std::move(reason)};
-  return std::make_shared<const SoftMaxPlan>(problem, false);
-}
-
 constexpr Implementation<SoftMaxProblem> implementations[] = {
-    {"shared memory", prepareDense}, kHeld, {"passes over memory", prepareLong}};
+    {"shared memory", prepareDense},
+    {"registers, 16 bytes per thread", prepareVectors<true>},
+    kHeld,
+    {"passes over memory, 16 bytes per thread", prepareVectors<false>},
+    kLong};
 
 }  // namespace
 

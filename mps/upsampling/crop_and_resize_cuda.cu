@@ -3,6 +3,7 @@
 #include <memory>
 #include <span>
 
+#include "mps/core/fallback_plan.hpp"
 #include "mps/upsampling/crop_and_resize_problem.hpp"
 #include "mps/upsampling/upsampling_forward_cuda.cuh"
 
@@ -55,15 +56,10 @@ struct RegionAxes {
   }
 };
 
-class RegionPlan final : public Plan {
+class RegionPlan final : public AccessPlan {
  public:
   explicit RegionPlan(const CropAndResizeProblem& problem) : problem_(problem) {}
 
-  [[nodiscard]] std::string describe() const override {
-    return cuda::takesLanes(problem_.input) && cuda::takesLanes(problem_.destination)
-               ? "16 bytes per thread, or one element at unaligned addresses or of other formats"
-               : "one element per thread";
-  }
   [[nodiscard]] std::size_t scratchBytes() const override {
     return problem_.regions.size() *
            static_cast<std::size_t>(problem_.destination.width + problem_.destination.height) *
@@ -79,10 +75,13 @@ class RegionPlan final : public Plan {
     tables.columns = reinterpret_cast<Samples*>(operands.scratch);
     tables.rows = tables.columns + count * tables.width;
     fill(stream, tables);
-    const bool areAligned = cuda::takesLanes(problem_.input, operands.source) &&
-                            cuda::takesLanes(problem_.destination, operands.destination);
-    cuda::withAccess(cuda::commonFormat({&problem_.input, &problem_.destination}), areAligned,
+    cuda::withAccess(vectorFormat(),
                      [&](auto access) { runPixels<decltype(access)>(stream, operands, tables); });
+  }
+
+ protected:
+  [[nodiscard]] AccessedTensors accessed(const Operands& operands) const override {
+    return {{{problem_.input, operands.source}, {problem_.destination, operands.destination}}};
   }
 
  private:
@@ -139,7 +138,10 @@ Preparation prepareRegions(const CropAndResizeProblem& problem) {
   return std::make_shared<const RegionPlan>(problem);
 }
 
-constexpr Implementation<CropAndResizeProblem> implementations[] = {{"column per thread", prepareRegions}};
+constexpr Implementation<CropAndResizeProblem> kElements{"thread per element", prepareRegions};
+
+constexpr Implementation<CropAndResizeProblem> implementations[] = {
+    {"16 bytes per thread", prepareVectors<RegionPlan, kElements>}, kElements};
 
 }  // namespace
 

@@ -2,6 +2,7 @@
 #include <memory>
 
 #include "mps/core/element_grid_cuda.cuh"
+#include "mps/core/fallback_plan.hpp"
 #include "mps/upsampling/grid_sample_problem.hpp"
 #include "mps/upsampling/upsampling_cuda.cuh"
 
@@ -91,15 +92,10 @@ __global__ void __launch_bounds__(kThreads) sampleByGrid(const __grid_constant__
   }
 }
 
-class GridSamplePlan final : public Plan {
+class GridSamplePlan final : public AccessPlan {
  public:
   explicit GridSamplePlan(const GridSampleProblem& problem) : problem_(problem) {}
 
-  [[nodiscard]] std::string describe() const override {
-    return cuda::takesLanes(problem_.source) && cuda::takesLanes(problem_.destination)
-               ? "16 bytes at once, or one element at unaligned addresses or of other formats"
-               : "one element at once";
-  }
   void run(mtl::Stream& stream, const Operands& operands) const override {
     if (problem_.destination.elements() == 0) return;
     const TensorShape& shape = problem_.destination;
@@ -111,15 +107,17 @@ class GridSamplePlan final : public Plan {
                           Divider(shape.height),
                           Divider(1),
                           static_cast<std::uint32_t>(shape.pixels())};
-    const bool areAligned = cuda::takesLanes(problem_.source, operands.source) &&
-                            cuda::takesLanes(problem_.destination, operands.destination);
-    cuda::withAccess(
-        cuda::commonFormat({&problem_.source, &problem_.destination}), areAligned, [&](auto access) {
-          using Access = decltype(access);
-          a.pixel = Divider(shape.channels / Access::lanes);
-          mtl::cuda::launch(stream, sampleByGrid<Access>, dim3(mtl::cuda::blocksFor(shape.pixels(), kPixels)),
-                            dim3(kThreads), 0, a);
-        });
+    cuda::withAccess(vectorFormat(), [&](auto access) {
+      using Access = decltype(access);
+      a.pixel = Divider(shape.channels / Access::lanes);
+      mtl::cuda::launch(stream, sampleByGrid<Access>, dim3(mtl::cuda::blocksFor(shape.pixels(), kPixels)),
+                        dim3(kThreads), 0, a);
+    });
+  }
+
+ protected:
+  [[nodiscard]] AccessedTensors accessed(const Operands& operands) const override {
+    return {{{problem_.source, operands.source}, {problem_.destination, operands.destination}}};
   }
 
  private:
@@ -134,7 +132,10 @@ Preparation prepareElements(const GridSampleProblem& problem) {
   return std::make_shared<const GridSamplePlan>(problem);
 }
 
-constexpr Implementation<GridSampleProblem> implementations[] = {{"block per pixels", prepareElements}};
+constexpr Implementation<GridSampleProblem> kElements{"thread per element", prepareElements};
+
+constexpr Implementation<GridSampleProblem> implementations[] = {
+    {"16 bytes per thread", prepareVectors<GridSamplePlan, kElements>}, kElements};
 
 }  // namespace
 

@@ -452,7 +452,7 @@ class SlidingPlan final : public LanczosPlan {
 /// With 16 bytes of a pixel per thread where shared memory has room for the sums of as many channels.
 template <class T>
 Preparation prepareSliding(const UpsamplingProblem& problem) {
-  if (cuda::takesLanes(problem.input) && cuda::takesLanes(problem.destination)) {
+  if (takesLanes(problem.input) && takesLanes(problem.destination)) {
     auto plan = std::make_shared<const SlidingPlan<cuda::InVectors<T>, T>>(problem);
     if (plan->fits()) return withFallback(std::move(plan), upsamplingImplementationsCuda().back(), problem);
   }

@@ -455,7 +455,7 @@ constexpr Implementation<UpsamplingProblem> kElements{"thread per element", prep
 
 Preparation prepareFewChannels(const UpsamplingProblem& problem) {
   return withCommonFormat(problem, [&](auto element) -> Preparation {
-    if (cuda::takesLanes(problem.input) && cuda::takesLanes(problem.destination))
+    if (takesLanes(problem.input) && takesLanes(problem.destination))
       return Refusal{"pixels that are multiples of 16 bytes"};
     if (problem.input.elements() == 0 || problem.destination.elements() == 0)
       return Refusal{"there is nothing to do"};
@@ -467,7 +467,7 @@ Preparation prepareFewChannels(const UpsamplingProblem& problem) {
 
 Preparation prepareVectors(const UpsamplingProblem& problem) {
   return withCommonFormat(problem, [&](auto element) -> Preparation {
-    if (!cuda::takesLanes(problem.input) || !cuda::takesLanes(problem.destination))
+    if (!takesLanes(problem.input) || !takesLanes(problem.destination))
       return Refusal{"pixels that are no multiples of 16 bytes"};
     return withFallback(std::make_shared<const ColumnPlan<cuda::InVectors<decltype(element)>>>(problem),
                         kElements, problem);

@@ -223,7 +223,7 @@ Preparation prepareUpsamplingTilesCuda(const UpsamplingProblem& problem) {
   // Half of the threads have something to do.
   if (destination.channels < cuda::kTileChannels / 2) return Refusal{"fewer than 32 channels"};
   if (destination.elements() == 0 || input.elements() == 0) return Refusal{"nothing to add up"};
-  if (!cuda::takesLanes(input) || !cuda::takesLanes(destination))
+  if (!takesLanes(input) || !takesLanes(destination))
     return Refusal{"pixels that are no multiples of 16 bytes"};
   if (!upsamplingTablesFitLaunch(problem)) return Refusal{"tables that one launch does not bring"};
   const ImageFeatureChannelFormat format = cuda::commonFormat({&input, &destination});

@@ -55,7 +55,7 @@ def rows_of(bundle):
         same = sum("equivalent" in entry for entry in entries)
         judged = len(counted(entries))
         if judged:
-            rows[family] = (f"| {family} | {bundle['seed']} | {bundle['commit']} | {judged + same} | {same or ''} | {caught(entries)} | "
+            rows[family] = (f"| {family} | {bundle['seed']} | {judged + same} | {same or ''} | {caught(entries)} | "
                             f"{caught(entries)} of {judged} |")
     return rows
 

@@ -51,6 +51,15 @@ class JpegReader {
     ::jpeg_calc_output_dimensions(&info_);
     return true;
   }
+  /// What follows has a half, a quarter or an eighth of the sides, as long as both stay twice as long as these.
+  void reduceTo(const PictureSize& least) {
+    for (const unsigned divisor : {8U, 4U, 2U}) {
+      if (height() < 2 * divisor * least.height || width() < 2 * divisor * least.width) continue;
+      info_.scale_denom = divisor;
+      ::jpeg_calc_output_dimensions(&info_);
+      return;
+    }
+  }
   bool readPixels(std::uint8_t* pixels) {
     if (setjmp(escape_) != 0) return false;
     ::jpeg_start_decompress(&info_);
@@ -131,12 +140,16 @@ std::vector<std::uint8_t> withoutInks(std::span<const std::uint8_t> inks, bool i
 
 }  // namespace
 
-Picture parseJpeg(std::span<const std::byte> file, const std::string& name) {
+Picture parseJpeg(std::span<const std::byte> file, const std::string& name,
+                  const std::optional<PictureSize>& least) {
   JpegReader reader;
   const auto failure = [&] { return mps::Error(name + " is not a valid JPEG picture: " + reader.message()); };
   if (!reader.readHeader(file)) throw failure();
   const int orientation = reader.orientation();  // before libjpeg lets go of it with the last row
   detail::checkPictureSize(name, reader.width(), reader.height(), file.size());
+  constexpr int firstOnItsSide = 5;
+  if (least && orientation < firstOnItsSide) reader.reduceTo(*least);
+  if (least && orientation >= firstOnItsSide) reader.reduceTo({least->width, least->height});
   std::vector<std::uint8_t> pixels(reader.height() * reader.width() * reader.channels());
   if (!reader.readPixels(pixels.data())) throw failure();
   const bool isPrint = reader.channels() == 4;

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "mps/core/error.hpp"
@@ -171,6 +172,44 @@ TEST(CoverPicture, CutsWhatSticksOut) {
   // A line of 1 x 100 pixels keeps one.
   EXPECT_EQ(coverPicture({1, 100, 1, Pixels(100, 5)}, 8, 8, 1).pixels, Pixels(64, 5));
   EXPECT_EQ(coverPicture({100, 1, 1, Pixels(100, 5)}, 8, 8, 1).pixels, Pixels(64, 5));
+}
+
+/// A gradient to the right, with a square that stands out at the top.
+Picture photograph(std::size_t height, std::size_t width) {
+  Picture picture{height, width, 3, {}};
+  for (std::size_t y = 0; y < height; ++y)
+    for (std::size_t x = 0; x < width; ++x) {
+      const auto grey = static_cast<std::uint8_t>(y < height / 3 && x < width / 4 ? 220 : 200 * x / width);
+      picture.pixels.insert(picture.pixels.end(), {grey, static_cast<std::uint8_t>(grey / 2), 30});
+    }
+  return picture;
+}
+
+TEST(Jpeg, LargeOnesAreDecodedSmaller) {
+  const Picture whole = photograph(160, 192);
+  const auto file = jpegOf(160, 192, whole.pixels, {});
+  const auto decoded = [&](std::size_t height, std::size_t width) {
+    const Picture picture = parseJpeg(std::as_bytes(std::span(file)), "x.jpg", PictureSize{height, width});
+    return std::pair(picture.height, picture.width);
+  };
+  EXPECT_EQ(decoded(10, 12), std::pair(std::size_t{20}, std::size_t{24}));
+  EXPECT_EQ(decoded(10, 13), std::pair(std::size_t{40}, std::size_t{48}));
+  EXPECT_EQ(decoded(40, 48), std::pair(std::size_t{80}, std::size_t{96}));
+  EXPECT_EQ(decoded(41, 8), std::pair(std::size_t{160}, std::size_t{192}));
+}
+
+TEST(Jpeg, WhatIsDecodedSmallerLooksTheSame) {
+  const mps::detail::TestFolder folder;
+  for (const auto& [height, width] : {std::pair(160, 192), std::pair(400, 300), std::pair(1001, 777)}) {
+    const Picture whole = photograph(static_cast<std::size_t>(height), static_cast<std::size_t>(width));
+    mps::detail::writeText(folder / "a.jpg", jpegOf(whole.height, whole.width, whole.pixels, {}));
+    const Picture exact = coverPicture(whole, 20, 24, 3);
+    const Picture read = readPicture(folder / "a.jpg", 20, 24, 3);
+    ASSERT_EQ(read.pixels.size(), exact.pixels.size());
+    double sum = 0;
+    for (std::size_t i = 0; i < exact.pixels.size(); ++i) sum += std::abs(read.pixels[i] - exact.pixels[i]);
+    EXPECT_LT(sum / static_cast<double>(exact.pixels.size()), 2) << height;
+  }
 }
 
 }  // namespace

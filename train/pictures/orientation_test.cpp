@@ -90,6 +90,20 @@ TEST(Orientation, IsReadFromJpegAndPngFilesOfBothByteOrders) {
       }
 }
 
+TEST(Orientation, IsThatOfFilesThatAreDecodedSmaller) {
+  const std::string jpeg = jpegOf(32, 48, Pixels(3 * 32 * 48, 100), {});
+  for (int orientation = 1; orientation <= 8; ++orientation) {
+    const std::string turned = withExif(jpeg, exifOf(orientation, false));
+    // Upright it is 32 x 48 or 48 x 32: only one of them is four times as large.
+    const Picture found = parseJpeg(bytesOf(turned), "x", PictureSize{8, 12});
+    const auto size = std::pair(found.height, found.width);
+    if (orientation < 5)
+      EXPECT_EQ(size, std::pair(std::size_t{16}, std::size_t{24})) << orientation;
+    else
+      EXPECT_EQ(size, std::pair(std::size_t{48}, std::size_t{32})) << orientation;
+  }
+}
+
 TEST(Orientation, DamagedDataTurnNothing) {
   const std::string whole = exifOf(6, true);
   EXPECT_EQ(orientationOf(bytesOf(whole)), 6);

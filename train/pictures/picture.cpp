@@ -94,13 +94,14 @@ std::vector<std::byte> encodePng(const Picture& picture) {
   return file;
 }
 
-Picture parsePicture(std::span<const std::byte> file, const std::string& name) {
+Picture parsePicture(std::span<const std::byte> file, const std::string& name,
+                     const std::optional<PictureSize>& least) {
   const auto beginsWith = [&](std::initializer_list<unsigned> bytes) {
     return file.size() >= bytes.size() &&
            std::ranges::equal(bytes, file.first(bytes.size()), {}, {}, std::to_integer<unsigned>);
   };
   if (file.empty()) throw mps::Error(name + " is empty");
-  if (beginsWith({0xFF, 0xD8, 0xFF})) return parseJpeg(file, name);
+  if (beginsWith({0xFF, 0xD8, 0xFF})) return parseJpeg(file, name, least);
   if (beginsWith({0x89, 'P', 'N', 'G'})) return parsePng(file, name);
   const auto hasAt = [&](std::size_t position, std::string_view letters) {
     return file.size() >= position + letters.size() &&
@@ -124,28 +125,39 @@ Picture readPicture(const std::filesystem::path& path) {
   return parsePicture(readPictureFile(path), path.string());
 }
 
+Picture readPicture(const std::filesystem::path& path, std::size_t height, std::size_t width,
+                    std::size_t channels) {
+  return coverPicture(parsePicture(readPictureFile(path), path.string(), PictureSize{height, width}), height,
+                      width, channels);
+}
+
+namespace {
+
+Picture fitPart(const detail::PictureView<std::uint8_t>& part, std::size_t height, std::size_t width,
+                std::size_t channels) {
+  return convertChannels({height, width, part.shape.channels, detail::resized(part, height, width)},
+                         channels);
+}
+
+}  // namespace
+
 Picture fitPicture(const Picture& picture, std::size_t height, std::size_t width, std::size_t channels) {
-  Picture converted = convertChannels(picture, channels);
-  if (converted.height == height && converted.width == width) return converted;
-  const Shape shape{converted.height, converted.width, channels};
-  return {height, width, channels,
-          detail::resized(std::span<const std::uint8_t>(converted.pixels), shape, height, width)};
+  if (picture.height == height && picture.width == width) return convertChannels(picture, channels);
+  return fitPart({picture.pixels.data(),
+                  {picture.height, picture.width, picture.channels},
+                  picture.width * picture.channels},
+                 height, width, channels);
 }
 
 Picture coverPicture(const Picture& picture, std::size_t height, std::size_t width, std::size_t channels) {
   // The largest part of the wanted proportions.
   const std::size_t wide = std::max<std::size_t>(1, picture.height * width / height);
   const std::size_t high = std::max<std::size_t>(1, picture.width * height / width);
-  Picture part{std::min(picture.height, high), std::min(picture.width, wide), picture.channels, {}};
+  const Shape part{std::min(picture.height, high), std::min(picture.width, wide), picture.channels};
   const std::size_t top = (picture.height - part.height) / 2;
   const std::size_t left = (picture.width - part.width) / 2;
-  const std::size_t rowBytes = part.width * picture.channels;
-  part.pixels.reserve(part.height * rowBytes);
-  for (std::size_t row = 0; row < part.height; ++row) {
-    const std::uint8_t* source = &picture.pixels[((top + row) * picture.width + left) * picture.channels];
-    part.pixels.insert(part.pixels.end(), source, source + rowBytes);
-  }
-  return fitPicture(part, height, width, channels);
+  const std::uint8_t* const first = &picture.pixels[(top * picture.width + left) * picture.channels];
+  return fitPart({first, part, picture.width * picture.channels}, height, width, channels);
 }
 
 void detail::checkPictureSize(const std::string& name, std::uint64_t width, std::uint64_t height,

@@ -85,7 +85,7 @@ void checkOptions(const PictureFolderOptions& options) {
 }
 
 std::vector<std::uint8_t> decodedPixels(const std::filesystem::path& file, const Shape& shape) {
-  return coverPicture(readPicture(file), shape.height, shape.width, shape.channels).pixels;
+  return readPicture(file, shape.height, shape.width, shape.channels).pixels;
 }
 
 /// Decodes all files, side by side. @return for each what is wrong with it, or nothing
