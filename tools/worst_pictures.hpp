@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "train/dataset.hpp"
+#include "train/pictures/picture.hpp"
 
 namespace unmetal {
 
@@ -23,6 +24,7 @@ class WorstPictures {
 
   explicit WorstPictures(std::size_t most = 24) : most_(most) {}
 
+  void add(const Entry& entry);
   /// @param probabilities of each class
   void add(std::size_t index, std::uint32_t label, std::span<const float> probabilities);
   /// The worst first; of equal ones that with the smaller index.
@@ -32,6 +34,9 @@ class WorstPictures {
   std::size_t most_;
   std::vector<Entry> entries_;
 };
+
+/// A picture of a data set for people, of three channels or of one, at most 160 pixels wide and high.
+train::Picture pictureOf(const train::Dataset& data, std::size_t index);
 
 /// A sheet of them as an SVG document with the pictures inside: what each is, and what it was taken for.
 /// @param data whose pictures they are

@@ -18,6 +18,8 @@ void bindPadding(nanobind::module_& module);
 /// The base classes of kernels, with all encode forms.
 void bindKernels(nanobind::module_& module);
 
+void bindCommunicator(nanobind::module_& module);
+
 void bindPooling(nanobind::module_& module);
 
 void bindMatrix(nanobind::module_& module);
@@ -54,5 +56,8 @@ void bindImageNodes(nanobind::module_& module);
 void bindWindowNodes(nanobind::module_& module);
 void bindGraph(nanobind::module_& module);
 void bindYOLOLoss(nanobind::module_& module);
+
+/// @param module unmetal.onnx
+void bindOnnx(nanobind::module_& module);
 
 }  // namespace python

@@ -56,6 +56,7 @@ class Batch:
         self.owners = [owner for owner in self.by_owner if owner is not None]
         self.functions = [call for call in self.by_owner[None] if not call.name.startswith(signatures.FUNCTIONAL)]
         self.of_arrays = [call for call in self.by_owner[None] if call.name.startswith(signatures.FUNCTIONAL)]
+        self.waited_for = []  # command buffers that wait for what nobody signals
         self.outcomes = collections.defaultdict(lambda: [0, 0])
         self.depth = 0
 
@@ -291,11 +292,15 @@ class Batch:
         """What was recorded runs now, as far as it may."""
         buffers = self.pool.by_class.get(mtl.CommandBuffer, [])
         for buffer in list(buffers):
+            if any(buffer is other for other in self.waited_for):
+                continue
             for step in ("commit", "wait_until_completed"):
                 self.log.write(f"{step} of {self.pool.described(buffer)}()")
                 signal.setitimer(signal.ITIMER_REAL, SECONDS_OF_A_CALL)
                 try:
                     getattr(buffer, step)()
+                except TooLong:
+                    self.waited_for.append(buffer)
                 except Exception:  # noqa: BLE001
                     pass
                 signal.setitimer(signal.ITIMER_REAL, 0)
