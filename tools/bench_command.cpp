@@ -18,6 +18,7 @@
 #include "tools/network_bench.hpp"
 #include "tools/number_options.hpp"
 #include "tools/picture_options.hpp"
+#include "tools/ranks.hpp"
 #include "tools/text.hpp"
 
 namespace unmetal {
@@ -25,6 +26,7 @@ namespace {
 
 struct BenchArguments {
   DeviceOptions device;
+  RankOptions ranks;
   std::string filter;
   std::string implementation;
   std::string json;
@@ -88,8 +90,10 @@ void addBenchCommand(CLI::App& program) {
   const auto arguments = std::make_shared<BenchArguments>();
   CLI::App* command = program.add_subcommand(
       "bench",
-      "Time every kernel against what the machine could do at best, and a training step of each net");
+      "Time every kernel against what the machine could do at best, and a training step of each net; with "
+      "--devices, or under mpirun, a step of each net on several ranks");
   addDeviceOptions(*command, arguments->device);
+  addRankOptions(*command, arguments->ranks);
   command
       ->add_option("--filter", arguments->filter,
                    "Only rows that contain these words: kernel or net, forward or gradient, format, shape")
@@ -122,6 +126,11 @@ void addBenchCommand(CLI::App& program) {
   for (const char* name : {"--picture-size", "--skip-bad", "--augment", "--batch"})
     command->get_option(name)->needs(data);
   command->callback([arguments, command] {
+    if (isOneOfSeveral(arguments->ranks))
+      return runAsRank(arguments->device, arguments->ranks, "",
+                       [&](const auto& device, const train::detail::Ranks& ranks) {
+                         benchRanks(device, ranks, arguments->filter);
+                       });
     if (arguments->loading.data.empty()) return runBench(*arguments);
     for (const char* name : {"--filter", "--implementation", "--megabytes"})
       if (command->count(name) > 0)

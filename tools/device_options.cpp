@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <iostream>
 #include <string>
+#include <vector>
 
 #include "mps/convolution/convolution_plan_file.hpp"
 #include "mps/core/error.hpp"
@@ -26,14 +27,14 @@ void addDeviceOptions(CLI::App& command, DeviceOptions& options) {
       ->check(nameOf("a file"));
 }
 
-std::shared_ptr<mtl::Device> openDevice(const DeviceOptions& options) {
+std::shared_ptr<mtl::Device> openDevice(const DeviceOptions& options, bool tells) {
   std::shared_ptr<mtl::Device> device;
   try {
     device = mtl::deviceNamed(options.name);
   } catch (const mtl::Error& error) {
     throw mps::Error("--device " + options.name + ": " + error.what());
   }
-  for (const std::string& sentence : device->missingLibraries())
+  for (const std::string& sentence : tells ? device->missingLibraries() : std::vector<std::string>())
     std::cerr << "unmetal: --device " << options.name << ": " << sentence
               << "; kernels of our own take its place, more slowly\n";
   try {

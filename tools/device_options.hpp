@@ -23,7 +23,8 @@ struct DeviceOptions {
 void addDeviceOptions(CLI::App& command, DeviceOptions& options);
 
 /// @throws mps::Error that names the option and the trouble.
-std::shared_ptr<mtl::Device> openDevice(const DeviceOptions& options);
+/// @param tells whether it prints which libraries are missing
+std::shared_ptr<mtl::Device> openDevice(const DeviceOptions& options, bool tells = true);
 
 /// The plan file that convolutions on a device follow, by its title, or "none".
 std::string plansOf(const mtl::Device& device);

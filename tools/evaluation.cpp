@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "mps/core/error.hpp"
+#include "mps/distributed/communicator.hpp"
 #include "mtl/command_buffer.hpp"
 #include "mtl/command_queue.hpp"
 #include "mtl/device.hpp"
@@ -46,12 +47,17 @@ std::vector<float> classify(const Network& network, const std::shared_ptr<mtl::C
   return probabilities;
 }
 
-ConfusionMatrix evaluate(const Network& network, const std::shared_ptr<mtl::CommandQueue>& queue,
-                         const NamedData& data, WorstPictures* worst) {
-  checkFits(data, network.options);
-  const train::Dataset& pictures = *data.pictures;
+namespace {
+
+/// Those of this rank's pictures.
+train::detail::Answers answersTo(const Network& network, const std::shared_ptr<mtl::CommandQueue>& queue,
+                                 const train::Dataset& pictures, const train::detail::Ranks& ranks) {
   train::BatchOptions options;
-  options.batchSize = std::min(picturesAtOnce(network.options), pictures.size());
+  if (train::detail::areSeveral(ranks)) {
+    options.rank = static_cast<std::size_t>(ranks->rank());
+    options.ranks = static_cast<std::size_t>(ranks->size());
+  }
+  options.batchSize = std::min(options.ranks * picturesAtOnce(network.options), pictures.size());
   options.lastBatch = train::LastBatch::Keep;
   options.shuffle = false;
   const mps::ImageFeatureChannelFormat format =
@@ -63,24 +69,37 @@ ConfusionMatrix evaluate(const Network& network, const std::shared_ptr<mtl::Comm
           pictures, {.format = format, .pictures = shape, .normalization = network.options.normalization}),
       options);
   const mps::ImageDescriptor picture(format, shape.width, shape.height, shape.channels);
-  ConfusionMatrix matrix(pictures.classNames());
   mps::ImageBatch images;
   const std::size_t classes = network.options.classNames.size();
-  std::size_t index = 0;
+  train::detail::Answers answers(pictures.size());
   for (train::Batch batch; loader.next(batch);) {
+    if (batch.count() == 0) continue;
     if (images.count() != batch.count())
       images = mps::ImageBatch::create(queue->device(), picture, batch.count());
     images.writeBytes(std::span<const std::byte>(batch.images),
                       mps::DataLayout::HeightxWidthxFeatureChannels);
     const std::vector<float> probabilities = classify(network, queue, images);
-    for (std::size_t i = 0; i < batch.count(); ++i, ++index) {
-      const auto row = std::span(probabilities).subspan(i * classes, classes);
-      // The least probability that float32 holds stands for one that has become 0.
-      const double loss = -std::log(std::max(static_cast<double>(row[batch.labels[i]]), 1e-45));
-      matrix.add(batch.labels[i], static_cast<std::size_t>(std::ranges::max_element(row) - row.begin()),
-                 loss);
-      if (worst != nullptr) worst->add(index, batch.labels[i], row);
-    }
+    for (std::size_t i = 0; i < batch.count(); ++i)
+      answers.set(batch.firstPlace + i, batch.labels[i],
+                  std::span(probabilities).subspan(i * classes, classes));
+  }
+  return answers;
+}
+
+}  // namespace
+
+ConfusionMatrix evaluate(const Network& network, const std::shared_ptr<mtl::CommandQueue>& queue,
+                         const NamedData& data, WorstPictures* worst, const train::detail::Ranks& ranks) {
+  checkFits(data, network.options);
+  train::detail::Answers answers(data.pictures->size());
+  train::detail::together(ranks, [&] { answers = answersTo(network, queue, *data.pictures, ranks); });
+  answers.share(ranks);
+  ConfusionMatrix matrix(data.pictures->classNames());
+  for (std::size_t i = 0; i < answers.count(); ++i) {
+    const train::detail::Answer answer = answers.at(i);
+    matrix.add(answer.label, answer.prediction, answer.loss());
+    if (worst != nullptr)
+      worst->add({i, answer.label, answer.prediction, answer.probability, answer.confidence});
   }
   return matrix;
 }

@@ -9,6 +9,7 @@
 #include "tools/data.hpp"
 #include "tools/networks.hpp"
 #include "tools/worst_pictures.hpp"
+#include "train/ranks.hpp"
 
 namespace mtl {
 class CommandQueue;
@@ -27,7 +28,9 @@ std::vector<float> classify(const Network& network, const std::shared_ptr<mtl::C
 /// Classifies every picture of a data set. @throws mps::Error when its pictures have another size or its classes other
 /// names than the network's (generated pictures may), or a probability is not finite
 /// @param worst gets all of them; null: nobody asks
+/// @param ranks that call it together and share the pictures out; all have the result
 ConfusionMatrix evaluate(const Network& network, const std::shared_ptr<mtl::CommandQueue>& queue,
-                         const NamedData& data, WorstPictures* worst = nullptr);
+                         const NamedData& data, WorstPictures* worst = nullptr,
+                         const train::detail::Ranks& ranks = nullptr);
 
 }  // namespace unmetal

@@ -4,12 +4,15 @@
 #include <algorithm>
 #include <array>
 #include <CLI/CLI.hpp>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <functional>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,7 +21,9 @@
 #include "mps/core/error.hpp"
 #include "mps/core/image_batch.hpp"
 #include "mps/core/plan.hpp"
+#include "mps/distributed/communicator.hpp"
 #include "mps/loss/loss.hpp"
+#include "mtl/buffer.hpp"
 #include "mtl/command_buffer.hpp"
 #include "mtl/command_queue.hpp"
 #include "mtl/device.hpp"
@@ -107,11 +112,17 @@ std::string nameOf(Format format) {
 /// The step that `unmetal train` repeats, on one batch.
 class RepeatedStep {
  public:
-  RepeatedStep(const std::shared_ptr<mtl::Device>& device, NetworkOptions options)
+  /// @param ranks that each do it, as one step of all; null: this one alone
+  RepeatedStep(const std::shared_ptr<mtl::Device>& device, NetworkOptions options,
+               const train::detail::Ranks& ranks = nullptr, bool synchronizesBatchNormalization = false)
       : queue_(device->newCommandQueue()) {
     const double rate = train::defaultLearningRate(optimizerName);
     options.optimizer = train::makeOptimizer(device, optimizerName, rate, 0);
     network_ = buildNetwork(device, options);
+    if (ranks) {
+      network_.training->setCommunicator(ranks);
+      network_.training->setSynchronizesBatchNormalization(synchronizesBatchNormalization);
+    }
     const train::Shape shape{options.height, options.width, options.channels};
     const train::SyntheticDataset data(train::Split::Training, shape);
     const auto numbers = train::shuffledOrder(data.size(), 0, 0);
@@ -304,6 +315,102 @@ void benchNetworks(mps::detail::Bench& bench, const DeviceOptions& device) {
       row.firstStepMilliseconds = firstStepMilliseconds(step.network, device);
     bench.add(row);
   }
+}
+
+namespace {
+
+/// Milliseconds of one of many repetitions on the slowest rank. @param run does so many and waits for their end
+double slowest(const train::detail::Ranks& ranks, const std::function<void(int)>& run) {
+  constexpr int runs = 5;
+  constexpr int most = 1000;
+  constexpr double leastMilliseconds = 250;
+  const auto timeOf = [&](int repetitions) {
+    const double start = steadySeconds();
+    run(repetitions);
+    return 1e3 * (steadySeconds() - start) / repetitions;
+  };
+  const auto slowestOf = [&](double milliseconds) {
+    double largest = 0;
+    for (const std::string& text : ranks->gather(std::to_string(milliseconds)))
+      largest = std::max(largest, std::stod(text));
+    return largest;
+  };
+  constexpr int warmUp = 12;  // by then a device has recorded the step for replays
+  run(warmUp);
+  const int repetitions =
+      std::clamp(static_cast<int>(leastMilliseconds / slowestOf(timeOf(warmUp))), 1, most);
+  std::vector<double> milliseconds;
+  for (int i = 0; i < runs; ++i) milliseconds.push_back(slowestOf(timeOf(repetitions)));
+  return mps::detail::summarize(milliseconds).milliseconds;
+}
+
+double stepOf(const std::shared_ptr<mtl::Device>& device, const NetworkOptions& options,
+              const train::detail::Ranks& ranks, const train::detail::Ranks& joined, bool synchronizes) {
+  RepeatedStep step(device, options, joined, synchronizes);
+  return slowest(ranks, [&](int repetitions) {
+    step.run(repetitions);
+    step.finish();
+  });
+}
+
+double sumOf(const train::detail::Ranks& ranks, std::size_t values) {
+  const auto buffer = ranks->device()->newBuffer(values * sizeof(float));
+  const auto queue = ranks->device()->newCommandQueue();
+  return slowest(ranks, [&](int repetitions) {
+    const auto commandBuffer = queue->commandBuffer();
+    for (int i = 0; i < repetitions; ++i) ranks->allReduce(commandBuffer, buffer);
+    commandBuffer->commit();
+    commandBuffer->throwIfFailed();
+  });
+}
+
+bool hasWords(const std::string& text, const std::string& words) {
+  std::istringstream stream(words);
+  for (std::string word; stream >> word;)
+    if (text.find(word) == std::string::npos) return false;
+  return true;
+}
+
+void benchRanksOn(const std::shared_ptr<mtl::Device>& device, const train::detail::Ranks& ranks,
+                  const NetworkOptions& options, const std::string& title) {
+  // On the other ranks, too: a machine's processors are busy then, as they are when the ranks work together.
+  const double alone = stepOf(device, options, ranks, nullptr, false);
+  const double own = stepOf(device, options, ranks, ranks, false);
+  const double synchronized = stepOf(device, options, ranks, ranks, true);
+  const std::size_t values = buildNetwork(device, options).parameterCount;
+  const double sum = sumOf(ranks, values);
+  if (ranks->rank() != 0) return;
+  std::printf("%s on each of %d ranks, joined by %s\n", title.c_str(), ranks->size(),
+              ranks->engineName().c_str());
+  const auto print = [&](const char* what, double milliseconds) {
+    std::printf("  %-38s %9.3f ms  %9.0f images/s  %4.0f %%\n", what, milliseconds,
+                1e3 * static_cast<double>(options.batchSize) * ranks->size() / milliseconds,
+                100 * alone / milliseconds);
+  };
+  print("each for itself", alone);
+  print("together", own);
+  print("together, statistics of the whole batch", synchronized);
+  std::printf("  %-38s %9.3f ms\n", ("sum of " + std::to_string(values) + " gradients").c_str(), sum);
+  std::fflush(stdout);
+}
+
+}  // namespace
+
+void benchRanks(const std::shared_ptr<mtl::Device>& device, const train::detail::Ranks& ranks,
+                const std::string& filter) {
+  bool isFound = false;
+  for (const TimedStep& step : stepsFor(*device)) {
+    const NetworkOptions options = optionsOf(step);
+    const std::string title = step.network + " step " + nameOf(step.format) + " " + shapeOf(options) +
+                              " batch " + std::to_string(step.batch);
+    if (!hasWords(title, filter) || (step.takesLong && filter.find(step.network) == std::string::npos))
+      continue;
+    isFound = true;
+    benchRanksOn(device, ranks, options, title);
+  }
+  if (!isFound)
+    throw train::detail::SharedError("--filter " + filter +
+                                     ": no net has these words, and of several ranks nets are timed");
 }
 
 void runTrainingStep(const std::shared_ptr<mtl::Device>& device, const NetworkOptions& options) {

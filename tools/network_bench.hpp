@@ -1,10 +1,12 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "mps/conform/bench.hpp"
 #include "tools/device_options.hpp"
 #include "tools/networks.hpp"
+#include "train/ranks.hpp"
 
 namespace unmetal {
 
@@ -32,6 +34,12 @@ namespace unmetal {
 /// | first_step_ms | from the start of `unmetal train --data synthetic --net NET --steps 1` to its line for
 /// the first step; at batch 64 |
 void benchNetworks(mps::detail::Bench& bench, const DeviceOptions& device);
+
+/// The same steps on each of several ranks, which all call it: the time of one rank alone, of all with batch normalisation of
+/// each rank's own pictures and of the whole batch, and of the sum of all gradients. Printed by rank 0.
+/// @param filter words of the rows @throws mps::Error where there is none
+void benchRanks(const std::shared_ptr<mtl::Device>& device, const train::detail::Ranks& ranks,
+                const std::string& filter);
 
 /// One of these training steps.
 void runTrainingStep(const std::shared_ptr<mtl::Device>& device, const NetworkOptions& options);

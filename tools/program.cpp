@@ -18,11 +18,6 @@
 namespace unmetal {
 namespace {
 
-void printError(std::string message) {
-  while (message.ends_with(' ') || message.ends_with('\n')) message.pop_back();
-  std::cerr << "unmetal: " << printable(message) << std::endl;
-}
-
 void addCommands(CLI::App& program) {
   program.require_subcommand(1);
   program.set_version_flag("--version", "unmetal " UNMETAL_VERSION);
@@ -107,6 +102,11 @@ int parseAndRun(CLI::App& program, int argumentCount, const char* const* argumen
 }
 
 }  // namespace
+
+void printError(std::string message) {
+  while (message.ends_with(' ') || message.ends_with('\n')) message.pop_back();
+  std::cerr << "unmetal: " << printable(message) << std::endl;
+}
 
 void exitProgram(int status) {
   throw CLI::RuntimeError(status);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "mps/core/error.hpp"
+#include "mps/distributed/communicator.hpp"
 #include "tools/commands.hpp"
 #include "tools/config_file.hpp"
 #include "tools/device_options.hpp"
@@ -14,6 +15,7 @@
 #include "tools/number_options.hpp"
 #include "tools/picture_options.hpp"
 #include "tools/program.hpp"
+#include "tools/ranks.hpp"
 #include "tools/resume_settings.hpp"
 #include "tools/signals.hpp"
 #include "tools/suggestion.hpp"
@@ -40,13 +42,20 @@ CLI::Validator scheduleText() {
   return {check, "constant, step[:EPOCHS[:FACTOR]], cosine or one-cycle"};
 }
 
-void runTraining(const DeviceOptions& device, TrainingOptions options) {
+void runTraining(const std::shared_ptr<mtl::Device>& device, TrainingOptions options) {
   const OutputWithoutReader output;
   options.isStopWanted = [] { return StopSignals::received() != 0; };
-  Trainer trainer(openDevice(device), options);
+  std::unique_ptr<Trainer> own;
+  train::detail::together(options.ranks, [&] { own = std::make_unique<Trainer>(device, options); });
+  Trainer& trainer = *own;
+  trainer.begin();
   // Not before: while data are read there is nothing to write.
   const StopSignals signals;
   const std::optional<double> accuracy = trainer.run();
+  if (train::detail::areSeveral(options.ranks) && options.ranks->rank() != 0) {
+    if (!accuracy && StopSignals::received() != 0) exitProgram(kExitSignal + StopSignals::received());
+    return;
+  }
   const auto file = [&](const char* name) { return printable((options.out / name).string()); };
   const std::string goOn = "unmetal train --resume --out " + printable(options.out.string());
   const int signal = StopSignals::received();
@@ -75,6 +84,7 @@ void addTrainCommand(CLI::App& program) {
       program.add_subcommand("train", "Train a network and write checkpoints, metrics and curves");
   auto options = std::make_shared<TrainingOptions>();
   auto device = std::make_shared<DeviceOptions>();
+  auto ranks = std::make_shared<RankOptions>();
   auto learningRate = std::make_shared<double>(0);
   auto config = std::make_shared<std::filesystem::path>();
   command
@@ -216,15 +226,25 @@ void addTrainCommand(CLI::App& program) {
       ->check(wholeNumber(1));
   command->add_flag("--quiet", options->quiet, "Print the result alone");
   addDeviceOptions(*command, *device);
+  addRankOptions(*command, *ranks);
+  command->add_flag(
+      "!--no-sync-batch-norm", options->synchronizesBatchNormalization,
+      "Of several ranks: each normalises with the statistics of its own pictures, not of the whole batch");
   addConfigOption(*command, *config);
-  command->callback([command, options, device, learningRate, rate, config] {
+  command->callback([command, options, device, ranks, learningRate, rate, config] {
     if (!config->empty()) takeConfig(*command, *config);
     // Not by excludes(): help would name the two in an order that changes from run to run.
     if (options->resume && options->overwrite) throw CLI::ExcludesError("--overwrite", "--resume");
     if (options->resume)
       takeSettings(*command, CheckpointFile::read(options->out / "checkpoint.safetensors"));
     if (rate->count() > 0) options->learningRate = *learningRate;
-    runTraining(*device, *options);
+    const std::string hint = "; to go on from the last checkpoint: unmetal train --resume --out " +
+                             printable(options->out.string());
+    runAsRank(*device, *ranks, hint, [&](const auto& opened, const train::detail::Ranks& communicator) {
+      options->ranks = communicator;
+      runTraining(opened, *options);
+      options->ranks = nullptr;
+    });
   });
 }
 

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "mps/core/error.hpp"
@@ -89,11 +90,15 @@ Network networkFor(const std::shared_ptr<mtl::Device>& device, const TrainingOpt
   return buildNetwork(device, network);
 }
 
+bool isFirstRank(const TrainingOptions& options) {
+  return !train::detail::areSeveral(options.ranks) || options.ranks->rank() == 0;
+}
+
 /// A folder that is there is locked before anything is read from it.
-std::optional<FolderLock> lockIfThere(const std::filesystem::path& folder) {
+std::optional<FolderLock> lockIfThere(const TrainingOptions& options) {
   std::error_code ignored;
-  if (!std::filesystem::is_directory(folder, ignored)) return std::nullopt;
-  return std::optional<FolderLock>(std::in_place, folder);
+  if (!isFirstRank(options) || !std::filesystem::is_directory(options.out, ignored)) return std::nullopt;
+  return std::optional<FolderLock>(std::in_place, options.out);
 }
 
 /// Whether a file may be replaced by a new training's: a checkpoint from before the first step holds nothing that is lost.
@@ -111,7 +116,7 @@ bool isReplaceable(const std::filesystem::path& checkpoint) {
 /// The checkpoint to go on from; nothing for a new training.
 std::optional<CheckpointFile> checkpointOf(const TrainingOptions& options) {
   if (options.resume) return CheckpointFile::read(options.out / checkpointName);
-  if (!options.overwrite && !isReplaceable(options.out / checkpointName))
+  if (isFirstRank(options) && !options.overwrite && !isReplaceable(options.out / checkpointName))
     throw mps::Error("the folder " + options.out.string() +
                      " holds a training already: --resume goes on with it, --overwrite replaces it; or give "
                      "another --out");
@@ -201,7 +206,7 @@ std::optional<std::string> contentOf(const std::filesystem::path& path) {
 Trainer::Trainer(const std::shared_ptr<mtl::Device>& device, const TrainingOptions& options)
     : device_(device),
       queue_(device->newCommandQueue()),
-      lock_(lockIfThere(options.out)),
+      lock_(lockIfThere(options)),
       resumed_(checkpointOf(options)),
       training_(loadDataset(options.data, Split::Training, dataOptions(options, resumed_))),
       test_(loadDataset(options.data, Split::Test, dataOptions(options, resumed_))),
@@ -212,7 +217,8 @@ Trainer::Trainer(const std::shared_ptr<mtl::Device>& device, const TrainingOptio
       weightDecay_(options_.weightDecay.value_or(train::defaultWeightDecay(options_.optimizer))),
       network_(networkFor(device, options_, *training_.pictures, pictures_, learningRate_, weightDecay_,
                           resumed_)),
-      display_(options_.quiet ? ProgressDisplay::silent() : ProgressDisplay::onStandardOutput()) {
+      display_(options_.quiet || !writes() ? ProgressDisplay::silent()
+                                           : ProgressDisplay::onStandardOutput()) {
   if (options_.batchSize == 0 || options_.batchSize > training_.pictures->size())
     throw mps::Error("--batch " + std::to_string(options_.batchSize) + ": give a number from 1 to the " +
                      std::to_string(training_.pictures->size()) + " pictures of " + options_.data);
@@ -224,27 +230,37 @@ Trainer::Trainer(const std::shared_ptr<mtl::Device>& device, const TrainingOptio
                     stepsPerEpoch_, options_.epochs);
   network_.training->setGradientNormLimit(static_cast<float>(options_.clipNorm));
   if (resumed_) restore(*resumed_);
+  joinRanks();
   const mps::ImageDescriptor picture(
       train::detail::formatOf(*training_.pictures, *device_, network_.options.normalization), pictures_.width,
       pictures_.height, pictures_.channels);
   const std::vector<float> classWeights = classWeightsOf(options_.classWeights, *training_.pictures);
+  const std::size_t ownCount = train::detail::partOf(options_.batchSize, options_.ranks).count;
   for (InFlight& slot : slots_) {
-    slot.images = mps::ImageBatch::create(device_, picture, options_.batchSize);
+    slot.images =
+        mps::ImageBatch::create(device_, picture, std::max<std::size_t>(ownCount, 1)).slice(0, ownCount);
     slot.labels.emplace(device_, options_.batchSize, training_.pictures->classCount(), classWeights,
-                        options_.pictures.augmentation);
+                        options_.pictures.augmentation, options_.ranks);
   }
+}
+
+Trainer::~Trainer() = default;
+
+void Trainer::begin() {
+  if (train::detail::areSeveral(options_.ranks)) agree();
   // All that can be refused was looked at: from here on files change.
-  if (resumed_)
-    goOn(*resumed_);
-  else
-    begin();
+  train::detail::together(options_.ranks, [&] {
+    if (!writes()) return;
+    if (resumed_)
+      goOn(*resumed_);
+    else
+      beginFiles();
+  });
   resumed_.reset();
   printSummary();
   for (const NamedData* data : {&training_, &test_})
     for (const std::string& trouble : data->leftOut) display_.print("left out: " + printable(trouble));
 }
-
-Trainer::~Trainer() = default;
 
 void Trainer::printSummary() {
   const std::string size = describe(pictures_);
@@ -265,6 +281,9 @@ void Trainer::printSummary() {
       ", learning rate " + textOf(learningRate_) + " (" + options_.schedule +
       (options_.warmup > 0 ? " behind a warm-up of " + textOf(options_.warmup) + " epochs)" : ")"));
   display_.print("device: " + device_->name());
+  if (train::detail::areSeveral(options_.ranks))
+    display_.print("ranks: " + std::to_string(options_.ranks->size()) + ", joined by " +
+                   options_.ranks->engineName());
   display_.print("augmentation: " + nameOf(options_.pictures.augmentation));
   display_.print("normalization: " + options_.normalization);
 }
@@ -305,7 +324,7 @@ void Trainer::goOn(const CheckpointFile& file) {
                  std::to_string(totalSteps_));
 }
 
-void Trainer::begin() {
+void Trainer::beginFiles() {
   mps::makeWritableFolder(options_.out);
   if (!lock_) lock_.emplace(options_.out);
   reserveRoom();
@@ -390,9 +409,10 @@ TrainingSettings Trainer::settings() const {
 }
 
 void Trainer::encodeStep(const train::Batch& batch, InFlight& slot) {
-  slot.images.writeBytes(std::span<const std::byte>(batch.images),
-                         mps::DataLayout::HeightxWidthxFeatureChannels);
-  slot.labels->write(batch);
+  if (batch.count() > 0)
+    slot.images.writeBytes(std::span<const std::byte>(batch.images),
+                           mps::DataLayout::HeightxWidthxFeatureChannels);
+  slot.labels->write(batch, wantsStop_);
   slot.learningRate = schedule_->rateAt(position_.step);
   network_.setLearningRate(slot.learningRate);
   slot.commandBuffer = queue_->commandBuffer();
@@ -400,8 +420,7 @@ void Trainer::encodeStep(const train::Batch& batch, InFlight& slot) {
   slot.step = position_.step + 1;
   network_.scores->takeNext(slot.scores);
   network_.training->encodeBatch(slot.commandBuffer, {slot.images}, {slot.labels->states()});
-  mps::StateBatchSynchronize(slot.labels->states(), slot.commandBuffer);
-  mps::ImageBatchSynchronize(slot.scores, slot.commandBuffer);
+  slot.labels->encodeResults(slot.commandBuffer, slot.scores);
   slot.commandBuffer->commit();
   position_.step += 1;
   position_.batch = batch.index + 1;
@@ -419,9 +438,17 @@ void Trainer::appendRow(const MetricsRow& row) {
 
 void Trainer::finishStep(InFlight& slot) {
   if (!slot.commandBuffer) return;
-  slot.commandBuffer->throwIfFailed();
-  slot.commandBuffer = nullptr;
+  train::detail::waitForStep(std::exchange(slot.commandBuffer, nullptr), options_.ranks,
+                             "step " + std::to_string(slot.step));
   const double loss = slot.labels->loss();
+  if (!stopStep_ && slot.labels->isStopWanted()) stopStep_ = slot.step;
+  if (writes()) record(slot, loss);
+  if (!std::isfinite(loss))
+    throw mps::Error("the loss is no longer finite at step " + std::to_string(slot.step) +
+                     "; give a smaller --lr");
+}
+
+void Trainer::record(const InFlight& slot, double loss) {
   throughput_.add(options_.batchSize);
   MetricsRow row;
   row.epoch = slot.epoch;
@@ -437,9 +464,6 @@ void Trainer::finishStep(InFlight& slot) {
     appendRow(row);
   display_.update({slot.epoch, options_.epochs, slot.step - (slot.epoch - 1) * stepsPerEpoch_, stepsPerEpoch_,
                    options_.batchSize, loss, row.imagesPerSecond, ++stepsMeasured_ >= stepsToEstimate});
-  if (!std::isfinite(loss))
-    throw mps::Error("the loss is no longer finite at step " + std::to_string(slot.step) +
-                     "; give a smaller --lr");
 }
 
 void Trainer::finishAll() {
@@ -458,6 +482,7 @@ bool Trainer::isCheckpointDue() const {
 
 void Trainer::saveCheckpoint() {
   finishAll();
+  if (!writes()) return;
   metrics_->synchronize();
   writer_.begin(Checkpoint::take(network_, *queue_, position_, settings()), options_.out / checkpointName);
   lastCheckpointTime_ = steadySeconds();
@@ -467,6 +492,7 @@ void Trainer::saveCheckpoint() {
 /// In the middle of an epoch: not when the last step has made weights that can no longer tell pictures apart.
 void Trainer::saveIfSound() {
   finishAll();
+  if (!writes()) return;
   constexpr std::size_t most = 8;
   const std::size_t count = std::min(most, test_.pictures->size());
   std::vector<std::uint32_t> numbers(count);
@@ -494,8 +520,10 @@ bool Trainer::isBest(const ConfusionMatrix& validation, std::uint64_t epoch) con
 
 void Trainer::finishEpoch(std::uint64_t epoch) {
   finishAll();
+  if (train::detail::areSeveral(options_.ranks))
+    train::detail::together(options_.ranks, [&] { checkWeights(); });
   WorstPictures worst;
-  const ConfusionMatrix validation = evaluate(network_, queue_, test_, &worst);
+  const ConfusionMatrix validation = evaluate(network_, queue_, test_, &worst, options_.ranks);
   accuracy_ = validation.accuracy();
   throughput_.restart();
   display_.print("epoch " + std::to_string(epoch) + ": validation accuracy " +
@@ -519,7 +547,7 @@ void Trainer::finishEpoch(std::uint64_t epoch) {
     position_.bestLoss = static_cast<float>(validation.loss());
   }
   // Before the checkpoint: what is killed in between comes here again. Alone: there is room for one that is written.
-  if (best) {
+  if (best && writes()) {
     writer_.finish();
     Checkpoint::take(network_, *queue_, position_, settings(), Checkpoint::Contents::Weights)
         .write(options_.out / bestName);
@@ -530,13 +558,14 @@ void Trainer::finishEpoch(std::uint64_t epoch) {
 }
 
 void Trainer::drawCurves() const {
+  if (!writes()) return;
   mps::writeFile(options_.out / curvesName,
                  drawTrainingCurves(options_.network + " on " + options_.data, metrics_->rows()));
 }
 
 std::optional<double> Trainer::run() {
   if (position_.epoch >= options_.epochs || hasLostPatience())
-    return evaluate(network_, queue_, test_).accuracy();
+    return evaluate(network_, queue_, test_, nullptr, options_.ranks).accuracy();
   const std::uint64_t lastStep = std::min(options_.lastStep.value_or(totalSteps_), totalSteps_);
   train::BatchOptions batches;
   batches.batchSize = options_.batchSize;
@@ -544,6 +573,10 @@ std::optional<double> Trainer::run() {
   batches.firstEpoch = position_.epoch;
   batches.firstBatch = position_.batch;
   batches.endEpoch = options_.epochs;
+  if (train::detail::areSeveral(options_.ranks)) {
+    batches.rank = static_cast<std::size_t>(options_.ranks->rank());
+    batches.ranks = static_cast<std::size_t>(options_.ranks->size());
+  }
   const train::Dataset& training = *training_.pictures;
   train::BatchLoader loader(
       training.size(),
@@ -553,18 +586,18 @@ std::optional<double> Trainer::run() {
       batches);
   lastCheckpointTime_ = steadySeconds();
   beginTime_ = lastCheckpointTime_;
-  if (!metrics_->rows().empty()) beginTime_ -= metrics_->rows().back().seconds.value_or(0);
+  if (metrics_ && !metrics_->rows().empty()) beginTime_ -= metrics_->rows().back().seconds.value_or(0);
   lastCheckpointStep_ = position_.step;
   bool stops = false;
   for (train::Batch batch; !stops && position_.step < lastStep && loader.next(batch);) {
     InFlight& slot = slots_[position_.step % slots_.size()];
     finishStep(slot);
     encodeStep(batch, slot);
-    stops = options_.isStopWanted && options_.isStopWanted();
+    stops = isStopDue();
     if (batch.isLastOfEpoch) {
       finishEpoch(batch.epoch + 1);
       stops = stops || hasLostPatience();
-    } else if (stops || isCheckpointDue() || position_.step == lastStep) {
+    } else if (stops || (writes() && isCheckpointDue()) || position_.step == lastStep) {
       saveIfSound();
     }
   }

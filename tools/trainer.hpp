@@ -12,6 +12,7 @@
 
 #include "mps/core/image_batch.hpp"
 #include "mps/core/state.hpp"
+#include "mps/distributed/communicator.hpp"
 #include "tools/checkpoint.hpp"
 #include "tools/confusion_matrix.hpp"
 #include "tools/data.hpp"
@@ -24,6 +25,7 @@
 #include "train/class_weights.hpp"
 #include "train/dataset_batches.hpp"
 #include "train/learning_rate_schedule.hpp"
+#include "train/ranks.hpp"
 
 namespace mtl {
 class CommandBuffer;
@@ -68,6 +70,10 @@ struct TrainingOptions {
   std::string normalization = "none";  ///< of pictures: none, imagenet, or computed of those for training
   /// Asked after each step: whether to write a checkpoint and stop here. Empty: no.
   std::function<bool()> isStopWanted;
+  /// Of several ranks, see train::TrainerOptions. @{
+  train::detail::Ranks ranks;
+  bool synchronizesBatchNormalization = true;
+  /// @}
 };
 
 /// One training, from the first step to the last.
@@ -80,17 +86,21 @@ struct TrainingOptions {
 /// whole, and those of an earlier training in the folder only when there is room for the new checkpoints: its
 /// checkpoint, metrics and graph before the first step, best.safetensors after the first epoch, curves.svg when new
 /// ones are drawn.
+///
+/// Of several ranks each has its part of every batch, and rank 0 alone the folder; the others read the checkpoint that is resumed.
 class Trainer {
  public:
-  /// Loads data and, to resume, the checkpoint; then locks the folder (FolderLock) and begins its files, or takes them as
-  /// the checkpoint found them: graph.svg, metrics.csv without later rows. @throws mps::Error in one sentence; nothing was
-  /// changed then.
+  /// Loads data and, to resume, the checkpoint. A folder that is there is locked (FolderLock). @throws mps::Error in one
+  /// sentence; nothing was changed then.
   Trainer(const std::shared_ptr<mtl::Device>& device, const TrainingOptions& options);
   ~Trainer();
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
 
-  /// Trains to the end. @return accuracy on the validation pictures after the last epoch; nothing when it stopped
+  /// Begins the folder's files, or takes them as the checkpoint found them: graph.svg, metrics.csv without later rows.
+  /// @throws mps::Error, as the constructor does, and of ranks whose trainings are not the same
+  void begin();
+  /// Trains to the end, behind begin(). @return accuracy on the validation pictures after the last epoch; nothing when it stopped
   /// before, at the option's last step or because it was told to
   std::optional<double> run();
   /// Of the best epoch so far.
@@ -118,7 +128,14 @@ class Trainer {
   void printSummary();
   [[nodiscard]] bool isBest(const ConfusionMatrix& validation, std::uint64_t epoch) const;
   void restore(const CheckpointFile& file);
-  void begin();
+  void joinRanks() const;
+  void agree() const;
+  void checkWeights() const;
+  /// Whether this rank has the folder.
+  [[nodiscard]] bool writes() const {
+    return !train::detail::areSeveral(options_.ranks) || options_.ranks->rank() == 0;
+  }
+  void beginFiles();
   void goOn(const CheckpointFile& file);
   [[nodiscard]] std::string drawing() const;
   void beginEvents();
@@ -128,7 +145,9 @@ class Trainer {
   void encodeStep(const train::Batch& batch, InFlight& slot);
   void appendRow(const MetricsRow& row);
   void finishStep(InFlight& slot);
+  void record(const InFlight& slot, double loss);
   void finishAll();
+  [[nodiscard]] bool isStopDue();
   [[nodiscard]] bool isCheckpointDue() const;
   void saveCheckpoint();
   void saveIfSound();
@@ -164,6 +183,8 @@ class Trainer {
   double lastCheckpointTime_ = 0;
   std::uint64_t lastCheckpointStep_ = 0;
   double accuracy_ = 0;
+  bool wantsStop_ = false;                 ///< this rank
+  std::optional<std::uint64_t> stopStep_;  ///< in which one of several ranks has told that it wants to stop
 };
 
 }  // namespace unmetal

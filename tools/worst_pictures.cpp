@@ -73,8 +73,10 @@ train::Picture pictureOf(const train::Dataset& data, std::size_t index) {
 
 void WorstPictures::add(std::size_t index, std::uint32_t label, std::span<const float> probabilities) {
   const auto best = std::ranges::max_element(probabilities);
-  const Entry entry{index, label, static_cast<std::uint32_t>(best - probabilities.begin()),
-                    probabilities[label], *best};
+  add({index, label, static_cast<std::uint32_t>(best - probabilities.begin()), probabilities[label], *best});
+}
+
+void WorstPictures::add(const Entry& entry) {
   const auto isWorse = [](const Entry& a, const Entry& b) {
     return a.probability != b.probability ? a.probability < b.probability : a.index < b.index;
   };

@@ -24,6 +24,7 @@ class WorstPictures {
 
   explicit WorstPictures(std::size_t most = 24) : most_(most) {}
 
+  void add(const Entry& entry);
   /// @param probabilities of each class
   void add(std::size_t index, std::uint32_t label, std::span<const float> probabilities);
   /// The worst first; of equal ones that with the smaller index.

@@ -11,6 +11,7 @@
 #include "mps/core/philox.hpp"
 #include "mtl/cpu/processors.hpp"
 #include "mtl/device.hpp"
+#include "train/ranks.hpp"
 
 namespace unmetal::train {
 namespace {
@@ -213,11 +214,14 @@ void BatchLoader::beginBatch() {
     spares_.pop_back();
   }
   const auto begin = static_cast<std::size_t>(index_) * options_.batchSize;
-  const auto numbers = std::span(order_).subspan(begin, std::min(options_.batchSize, count_ - begin));
+  const detail::Part part =
+      detail::partOf(std::min(options_.batchSize, count_ - begin), options_.rank, options_.ranks);
+  const auto numbers = std::span(order_).subspan(begin + part.first, part.count);
   making->numbers.assign(numbers.begin(), numbers.end());
   Batch& batch = making->batch;
   batch.epoch = epoch_;
   batch.index = index_;
+  batch.firstPlace = begin + part.first;
   batch.isLastOfEpoch = index_ + 1 == batchesPerEpoch_;
   makeRoom(source_, numbers.size(), batch);
   making_.push_back(std::move(making));

@@ -33,6 +33,8 @@ struct Batch {
   /// Place in the epoch, counted in batches from 0.
   std::uint64_t index = 0;
   bool isLastOfEpoch = false;
+  /// Where the first picture stands in the order of the epoch.
+  std::size_t firstPlace = 0;
   /// One picture after the other (NHWC), in the format that the loader was asked for.
   std::vector<std::byte> images;
   std::vector<std::uint32_t> labels;
@@ -61,6 +63,10 @@ struct BatchOptions {
   std::uint64_t firstBatch = 0;
   /// Where it ends; firstEpoch itself is included, this one is not.
   std::uint64_t endEpoch = 1;
+  /// Of so many ranks that share each batch, this one's part is handed out, which may be none; see detail::partOf(). @{
+  std::size_t rank = 0;
+  std::size_t ranks = 1;
+  /// @}
   /// That make batches, whose bytes do not depend on it. 0: as many as there are processors for this process.
   std::size_t threads = 0;
 };

@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <string>
+#include <utility>
 
 #include "mps/core/error.hpp"
 #include "mps/core/image_descriptor.hpp"
+#include "mps/distributed/communicator.hpp"
 #include "mps/loss/loss.hpp"
 #include "train/score_images.hpp"
 #include "train/trainer.hpp"
@@ -38,24 +41,71 @@ std::vector<float> balancedWeights(std::span<const std::uint32_t> labels, std::s
   return weights;
 }
 
+namespace {
+
+constexpr auto layout = mps::DataLayout::HeightxWidthxFeatureChannels;
+
+/// Of images of one number.
+std::vector<float> valuesOf(const mps::ImageBatch& images) {
+  std::vector<float> values(images.count());
+  images.readBytes(std::span(values), layout);
+  return values;
+}
+/// The first ones, one for each image.
+void writeValues(std::span<const float> values, const mps::ImageBatch& images) {
+  images.writeBytes(values.first(images.count()), layout);
+}
+
+}  // namespace
+
 StepLabels::StepLabels(const std::shared_ptr<mtl::Device>& device, std::size_t count, std::size_t classes,
-                       std::span<const float> classWeights, const Augmentation& augmentation)
-    : classes_(classes),
+                       std::span<const float> classWeights, const Augmentation& augmentation, Ranks ranks)
+    : ranks_(std::move(ranks)),
+      count_(count),
+      part_(partOf(count, ranks_)),
+      classes_(classes),
       classWeights_(classWeights.begin(), classWeights.end()),
       smoothing_(static_cast<float>(augmentation.labelSmoothing)) {
   if (classWeights_.empty() && augmentation.mixup == 0 && augmentation.labelSmoothing == 0) {
     states_ = mps::CNNLossLabels::createClassBatch(device, count, classes);
-    return;
+  } else {
+    const mps::ImageDescriptor scores(mps::ImageFeatureChannelFormat::Float32, 1, 1, classes);
+    targets_ = mps::ImageBatch::create(device, scores, count);
+    if (!classWeights_.empty()) weights_ = mps::ImageBatch::create(device, scores, count);
+    states_ = mps::CNNLossLabels::createBatch(device, {1, 1, 1}, targets_, weights_);
   }
-  const mps::ImageDescriptor scores(mps::ImageFeatureChannelFormat::Float32, 1, 1, classes);
-  targets_ = mps::ImageBatch::create(device, scores, count);
-  if (!classWeights_.empty()) weights_ = mps::ImageBatch::create(device, scores, count);
-  states_ = mps::CNNLossLabels::createBatch(device, {1, 1, 1}, targets_, weights_);
+  ownStates_ = areSeveral(ranks_) ? states_.slice(part_.first, part_.count) : states_;
+  if (areSeveral(ranks_)) beginSharing(device);
 }
 
-void StepLabels::write(const Batch& batch) {
+void StepLabels::beginSharing(const std::shared_ptr<mtl::Device>& device) {
+  const mps::ImageDescriptor number(mps::ImageFeatureChannelFormat::Float32, 1, 1, 1);
+  shared_.hits = mps::ImageBatch::create(device, number, count_ + 1);
+  if (part_.count == 0) return;
+  shared_.labels = mps::ImageBatch::create(device, number, part_.count);
+  shared_.answers = mps::ImageBatch::create(device, number, part_.count);
+  shared_.findAnswers = mps::NNReduceFeatureChannelsArgumentMax::create(device);
+  shared_.compare = mps::NNCompare::create(device);
+}
+
+void StepLabels::write(const Batch& batch, bool wantsStop) {
   labels_ = batch.labels;
-  if (targets_.count() == 0) return mps::CNNLossLabels::writeClassIndices(states_, batch.labels);
+  if (areSeveral(ranks_)) {
+    std::vector<float> zeros(count_ + 1);
+    writeValues(zeros, mps::CNNLossLabels::lossImages(states_));
+    zeros.back() = wantsStop ? 1 : 0;
+    writeValues(zeros, shared_.hits);
+    if (batch.count() > 0)
+      writeValues(std::vector<float>(batch.labels.begin(), batch.labels.end()), shared_.labels);
+  }
+  if (batch.count() == 0) return;
+  if (targets_.count() == 0)
+    mps::CNNLossLabels::writeClassIndices(ownStates_, batch.labels);
+  else
+    writeShares(batch);
+}
+
+void StepLabels::writeShares(const Batch& batch) {
   std::vector<float> targets(batch.count() * classes_, smoothing_ / static_cast<float>(classes_));
   std::vector<float> weights(classWeights_.empty() ? 0 : targets.size());
   for (std::size_t i = 0; i < batch.count(); ++i) {
@@ -68,23 +118,54 @@ void StepLabels::write(const Batch& batch) {
       std::fill_n(&weights[i * classes_], classes_,
                   (1 - other.share) * classWeights_[label] + other.share * classWeights_[other.label]);
   }
-  targets_.writeBytes(std::span<const float>(targets), mps::DataLayout::HeightxWidthxFeatureChannels);
+  ownPart(targets_).writeBytes(std::span<const float>(targets),
+                               mps::DataLayout::HeightxWidthxFeatureChannels);
   if (!weights.empty())
-    weights_.writeBytes(std::span<const float>(weights), mps::DataLayout::HeightxWidthxFeatureChannels);
+    ownPart(weights_).writeBytes(std::span<const float>(weights),
+                                 mps::DataLayout::HeightxWidthxFeatureChannels);
+}
+
+mps::ImageBatch StepLabels::ownPart(const mps::ImageBatch& images) const {
+  return areSeveral(ranks_) ? images.slice(part_.first, part_.count) : images;
+}
+
+void StepLabels::encodeResults(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                               const mps::ImageBatch& scores) {
+  if (areSeveral(ranks_)) {
+    if (part_.count > 0) {
+      shared_.findAnswers->encodeBatch(commandBuffer, scores, shared_.answers);
+      shared_.compare->encodeBatch(commandBuffer, shared_.answers, shared_.labels, ownPart(shared_.hits));
+    }
+    ranks_->allReduce(commandBuffer, mps::CNNLossLabels::lossImages(states_));
+    ranks_->allReduce(commandBuffer, shared_.hits);
+    mps::ImageBatchSynchronize(shared_.hits, commandBuffer);
+  } else {
+    mps::ImageBatchSynchronize(scores, commandBuffer);
+  }
+  mps::StateBatchSynchronize(states_, commandBuffer);
 }
 
 double StepLabels::loss() const {
-  std::vector<float> losses(states_.count());
-  mps::CNNLossLabels::lossImages(states_).readBytes(std::span(losses),
-                                                    mps::DataLayout::HeightxWidthxFeatureChannels);
   double sum = 0;
-  for (const float loss : losses) sum += static_cast<double>(loss);
+  for (const float loss : valuesOf(mps::CNNLossLabels::lossImages(states_))) sum += static_cast<double>(loss);
   return sum;
 }
 
+bool StepLabels::isStopWanted() const {
+  return areSeveral(ranks_) && valuesOf(shared_.hits).back() > 0;
+}
+
 double StepLabels::accuracy(const mps::ImageBatch& scores) const {
-  if (labels_.empty()) return 0;
-  return static_cast<double>(countCorrect(scores, labels_)) / static_cast<double>(labels_.size());
+  if (count_ == 0) return 0;
+  double correct = 0;
+  if (areSeveral(ranks_)) {
+    const std::vector<float> hits = valuesOf(shared_.hits);
+    correct = static_cast<double>(
+        std::accumulate(hits.begin(), hits.begin() + static_cast<std::ptrdiff_t>(count_), 0.0));
+  } else {
+    correct = static_cast<double>(countCorrect(scores, labels_));
+  }
+  return correct / static_cast<double>(count_);
 }
 
 }  // namespace detail

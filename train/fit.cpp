@@ -1,5 +1,6 @@
 #include "train/fit.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -29,11 +30,13 @@ Fit::Fit(Network& network, mps::NNGraph& graph, ScoreImages& scores, FitSettings
       rateAt_(settings_.rates(loader_.batchesPerEpoch())) {
   const Shape& shape = network.inputShape();
   const std::size_t batchSize = settings_.batches.batchSize;
+  const std::size_t ownCount = partOf(batchSize, settings_.ranks).count;
   for (InFlight& slot : slots_) {
-    slot.images = mps::ImageBatch::create(network.device(),
-                                          {format_, shape.width, shape.height, shape.channels}, batchSize);
+    const mps::ImageDescriptor picture(format_, shape.width, shape.height, shape.channels);
+    slot.images = mps::ImageBatch::create(network.device(), picture, std::max<std::size_t>(ownCount, 1))
+                      .slice(0, ownCount);
     slot.labels.emplace(network.device(), batchSize, network.outputShape().channels, settings_.classWeights,
-                        settings_.augmentation);
+                        settings_.augmentation, settings_.ranks);
   }
 }
 
@@ -42,11 +45,11 @@ std::optional<EpochMeans> Fit::runEpoch() {
   for (Batch batch; loader_.next(batch);) {
     InFlight& slot = slots_[step_ % slots_.size()];
     finishStep(slot);
-    if (stops_) break;
+    if (stops_ || isStopDue()) break;
     encodeStep(batch, slot);
     if (!batch.isLastOfEpoch) continue;
     finishAll();
-    if (stops_) break;
+    if (stops_ || isStopDue()) break;
     const auto steps = static_cast<double>(loader_.batchesPerEpoch());
     return EpochMeans{sums_.loss / steps, sums_.accuracy / steps};
   }
@@ -54,10 +57,16 @@ std::optional<EpochMeans> Fit::runEpoch() {
   return std::nullopt;
 }
 
+/// All ranks have looked at that step then, and decide the same.
+bool Fit::isStopDue() const {
+  return stopStep_ && step_ >= *stopStep_ + slots_.size();
+}
+
 void Fit::encodeStep(const Batch& batch, InFlight& slot) {
-  slot.images.writeBytes(std::span<const std::byte>(batch.images),
-                         mps::DataLayout::HeightxWidthxFeatureChannels);
-  slot.labels->write(batch);
+  if (batch.count() > 0)
+    slot.images.writeBytes(std::span<const std::byte>(batch.images),
+                           mps::DataLayout::HeightxWidthxFeatureChannels);
+  slot.labels->write(batch, wantsStop_);
   const double rate = rateAt_(step_);
   network_.setLearningRate(rate);
   slot.report = {batch.epoch + 1, batch.index + 1, loader_.batchesPerEpoch(), 0, 0, rate};
@@ -65,16 +74,16 @@ void Fit::encodeStep(const Batch& batch, InFlight& slot) {
   scores_.takeNext(slot.scores);
   graph_.encodeBatch(slot.commandBuffer, {slot.images}, {slot.labels->states()});
   if (settings_.average != nullptr) settings_.average->encode(slot.commandBuffer);
-  mps::StateBatchSynchronize(slot.labels->states(), slot.commandBuffer);
-  mps::ImageBatchSynchronize(slot.scores, slot.commandBuffer);
+  slot.labels->encodeResults(slot.commandBuffer, slot.scores);
   slot.commandBuffer->commit();
-  ++step_;
+  slot.number = step_++;
 }
 
 void Fit::finishStep(InFlight& slot) {
   if (!slot.commandBuffer) return;
   const auto commandBuffer = std::exchange(slot.commandBuffer, nullptr);
-  commandBuffer->throwIfFailed();
+  waitForStep(commandBuffer, settings_.ranks,
+              "step " + std::to_string(slot.report.step) + " of epoch " + std::to_string(slot.report.epoch));
   slot.report.loss = slot.labels->loss();
   slot.report.accuracy = slot.labels->accuracy(slot.scores);
   sums_.loss += slot.report.loss;
@@ -85,7 +94,9 @@ void Fit::finishStep(InFlight& slot) {
     throw mps::Error("the loss is no longer finite at step " + std::to_string(slot.report.step) +
                      " of epoch " + std::to_string(slot.report.epoch) + "; give a smaller learning rate");
   }
-  if (!stops_ && settings_.onStep && !settings_.onStep(slot.report)) stops_ = true;
+  if (!stopStep_ && slot.labels->isStopWanted()) stopStep_ = slot.number;
+  if (stops_ || wantsStop_ || stopStep_ || !settings_.onStep || settings_.onStep(slot.report)) return;
+  (areSeveral(settings_.ranks) ? wantsStop_ : stops_) = true;
 }
 
 void Fit::finishAll() {

@@ -11,6 +11,7 @@
 #include "train/augmentation.hpp"
 #include "train/batch_loader.hpp"
 #include "train/class_weights.hpp"
+#include "train/ranks.hpp"
 #include "train/score_images.hpp"
 #include "train/trainer.hpp"
 
@@ -32,6 +33,7 @@ struct FitSettings {
   std::vector<float> classWeights;                ///< empty: 1
   WeightAverage* average = nullptr;               ///< follows each step; null: none
   bool endsWhereNotFinite = false;  ///< a loss that is not finite stops it; otherwise it is an error
+  Ranks ranks;                      ///< that share each batch; null: this one alone
 };
 
 /// Of an epoch's steps.
@@ -58,9 +60,11 @@ class Fit {
     std::optional<StepLabels> labels;
     std::shared_ptr<mtl::CommandBuffer> commandBuffer;
     StepReport report;
+    std::uint64_t number = 0;  ///< of the step, from 0
   };
 
   void encodeStep(const Batch& batch, InFlight& slot);
+  [[nodiscard]] bool isStopDue() const;
   void finishStep(InFlight& slot);
   /// In the order of their steps: the one that the next step would use is the oldest.
   void finishAll();
@@ -77,6 +81,8 @@ class Fit {
   std::uint64_t step_ = 0;
   EpochMeans sums_;
   bool stops_ = false;
+  bool wantsStop_ = false;                 ///< of several ranks: this one
+  std::optional<std::uint64_t> stopStep_;  ///< in which one of several ranks has told that it wants to stop
 };
 
 }  // namespace unmetal::train::detail

@@ -22,6 +22,10 @@
 #include "train/layers.hpp"
 #include "train/normalization.hpp"
 
+namespace mps {
+class Communicator;
+}
+
 namespace unmetal::train {
 
 class Dataset;
@@ -225,6 +229,10 @@ class Network {
   /// @{
   /// @throws mps::Error for data of another shape or number of classes
   [[nodiscard]] Evaluation evaluate(const Dataset& data) const;
+  /// Shared out among ranks that have the same network and data and all call this: each looks at its part of the pictures, and
+  /// all have the result. @param ranks null, or a group of one: as without it
+  [[nodiscard]] Evaluation evaluate(const Dataset& data,
+                                    const std::shared_ptr<mps::Communicator>& ranks) const;
   /// The probabilities of each class, picture after picture. Of a network whose result has several pixels: for each of these.
   /// @param pictures one after the other, each row by row, pixel by pixel, channel by channel
   /// @throws mps::Error for data of another shape, and when a probability is not finite

@@ -4,6 +4,7 @@
 #include "mps/core/error.hpp"
 #include "mps/core/image_batch.hpp"
 #include "mps/core/image_descriptor.hpp"
+#include "mps/distributed/communicator.hpp"
 #include "mtl/command_buffer.hpp"
 #include "mtl/command_queue.hpp"
 #include "mtl/device.hpp"
@@ -11,6 +12,7 @@
 #include "train/dataset_batches.hpp"
 #include "train/network.hpp"
 #include "train/network_state.hpp"
+#include "train/ranks.hpp"
 
 namespace unmetal::train {
 namespace {
@@ -56,13 +58,19 @@ class Classifier {
   mps::ImageBatch images_;
 };
 
-/// Calls use(batch, probabilities) for all pictures, in their order.
+/// Calls use(batch, probabilities) for all pictures of this rank, in their order.
 template <class Use>
-void classify(detail::NetworkState& network, const Network& handle, const Dataset& data, const Use& use) {
+void classify(detail::NetworkState& network, const Network& handle, const Dataset& data,
+              const detail::Ranks& ranks, const Use& use) {
   const auto format = detail::formatOf(data, *handle.device(), handle.normalization());
   Classifier classifier(network, handle, format);
   BatchOptions options;
-  options.batchSize = std::min(picturesAtOnce(data.shape()), std::max<std::size_t>(data.size(), 1));
+  if (detail::areSeveral(ranks)) {
+    options.rank = static_cast<std::size_t>(ranks->rank());
+    options.ranks = static_cast<std::size_t>(ranks->size());
+  }
+  options.batchSize =
+      std::min(options.ranks * picturesAtOnce(data.shape()), std::max<std::size_t>(data.size(), 1));
   options.lastBatch = LastBatch::Keep;
   options.shuffle = false;
   BatchLoader loader(
@@ -70,31 +78,41 @@ void classify(detail::NetworkState& network, const Network& handle, const Datase
       detail::sourceFrom(
           data, {.format = format, .pictures = data.shape(), .normalization = handle.normalization()}),
       options);
-  for (Batch batch; loader.next(batch);) use(batch, classifier.probabilities(batch.images, batch.count()));
+  for (Batch batch; loader.next(batch);)
+    if (batch.count() > 0) use(batch, classifier.probabilities(batch.images, batch.count()));
 }
 
 }  // namespace
 
 Evaluation Network::evaluate(const Dataset& data) const {
+  return evaluate(data, nullptr);
+}
+
+Evaluation Network::evaluate(const Dataset& data, const detail::Ranks& ranks) const {
   const Shape& output = outputShape();
   if (output.height != 1 || output.width != 1)
     throw mps::Error("Network", "result of \"" + layers().back().label + "\"", describe(output),
                      "1x1 pixel with a score for each class");
   detail::checkFits(data, "data", inputShape(), output.channels);
+  detail::Answers answers(data.size());
+  detail::together(ranks, [&] {
+    classify(*state_, *this, data, ranks, [&](const Batch& batch, const std::vector<float>& probabilities) {
+      for (std::size_t i = 0; i < batch.count(); ++i)
+        answers.set(batch.firstPlace + i, batch.labels[i],
+                    std::span(probabilities).subspan(i * output.channels, output.channels));
+    });
+  });
+  answers.share(ranks);
   Evaluation evaluation;
   evaluation.classCount = output.channels;
   double loss = 0;
-  classify(*state_, *this, data, [&](const Batch& batch, const std::vector<float>& probabilities) {
-    for (std::size_t i = 0; i < batch.count(); ++i) {
-      const auto row = std::span(probabilities).subspan(i * output.channels, output.channels);
-      const auto answer = static_cast<std::size_t>(std::ranges::max_element(row) - row.begin());
-      evaluation.correct += answer == batch.labels[i] ? 1 : 0;
-      ++evaluation.confusion[{batch.labels[i], static_cast<std::uint32_t>(answer)}];
-      // The least probability that float32 holds stands for one that has become 0.
-      loss -= std::log(std::max(static_cast<double>(row[batch.labels[i]]), 1e-45));
-    }
-    evaluation.count += batch.count();
-  });
+  for (std::size_t i = 0; i < answers.count(); ++i) {
+    const detail::Answer answer = answers.at(i);
+    evaluation.correct += answer.prediction == answer.label ? 1 : 0;
+    ++evaluation.confusion[{answer.label, answer.prediction}];
+    loss += answer.loss();
+    ++evaluation.count;
+  }
   evaluation.loss = loss / static_cast<double>(evaluation.count);
   return evaluation;
 }
@@ -104,7 +122,7 @@ std::vector<float> Network::predict(const Dataset& data) const {
     throw mps::Error("data", "shape of a picture", describe(data.shape()),
                      describe(inputShape()) + ", the network's");
   std::vector<float> all;
-  classify(*state_, *this, data, [&](const Batch& /*batch*/, const std::vector<float>& probabilities) {
+  classify(*state_, *this, data, nullptr, [&](const Batch&, const std::vector<float>& probabilities) {
     all.insert(all.end(), probabilities.begin(), probabilities.end());
   });
   return all;

@@ -5,12 +5,18 @@
 #include <limits>
 
 #include "mps/core/error.hpp"
+#include "mps/distributed/communicator.hpp"
+#include "mps/weights/crc32.hpp"
+#include "mtl/command_buffer.hpp"
+#include "mtl/command_queue.hpp"
 #include "mtl/device.hpp"
 #include "train/class_weights.hpp"
 #include "train/dataset_batches.hpp"
 #include "train/fit.hpp"
 #include "train/learning_rate_schedule.hpp"
+#include "train/network_text.hpp"
 #include "train/optimizers.hpp"
+#include "train/ranks.hpp"
 #include "train/weight_average.hpp"
 #include "train/weight_values.hpp"
 
@@ -70,17 +76,30 @@ struct Trainer::State {
     detail::checkClassWeights(options.classWeights, network.outputShape().channels);
     training = network.makeTrainingGraph(options.batchSize, scores);
     training.graph->setGradientNormLimit(static_cast<float>(options.clipNorm));
+    joinRanks();
     if (options.averageDecay > 0)
       average = std::make_unique<detail::WeightAverage>(network.trainableLayers(), network.device(),
                                                         options.averageDecay);
   }
 
   std::vector<EpochReport> fit(const Dataset& data, const Dataset* validation);
+  void joinRanks() const;
+  /// @throws mps::Error where this fit cannot begin, or the ranks' are not the same
+  void begin(const Dataset& data, const Dataset* validation) const;
   void checkData(const Dataset& data, const Dataset* validation) const;
+  void checkWeights() const;
   [[nodiscard]] detail::FitSettings fitSettings() const;
 };
 
 namespace {
+
+/// For messages: its size, and a number that is another one for other layers.
+std::string fingerprintOf(const Network& network) {
+  const std::string text = detail::networkText(network.layers());
+  return std::to_string(network.layers().size()) + " layers with " +
+         std::to_string(network.parameterCount()) + " parameters (" +
+         std::to_string(mps::crc32(std::as_bytes(std::span(text)))) + ")";
+}
 
 /// Which epoch is the best one, and for how long there was no better one.
 class BestEpoch {
@@ -108,7 +127,7 @@ class BestEpoch {
 }  // namespace
 
 std::vector<EpochReport> Trainer::State::fit(const Dataset& data, const Dataset* validation) {
-  checkData(data, validation);
+  begin(data, validation);
   if (average) average->useForTraining();
   detail::Fit fit(network, *training.graph, *scores, fitSettings(), data);
   std::vector<EpochReport> reports;
@@ -119,13 +138,14 @@ std::vector<EpochReport> Trainer::State::fit(const Dataset& data, const Dataset*
     const double begin = secondsNow();
     const std::optional<detail::EpochMeans> means = fit.runEpoch();
     if (!means) break;
+    if (options.checksAgreement) checkWeights();
     EpochReport report;
     report.epoch = ++epochs;
     report.loss = means->loss;
     report.accuracy = means->accuracy;
     if (validation != nullptr) {
       if (average) average->useForEvaluation();
-      report.validation = network.evaluate(*validation);
+      report.validation = network.evaluate(*validation, options.communicator);
       report.isBest = best.isBetter(*report.validation);
       if (report.isBest && options.keepBest)
         bestValues = detail::WeightValues::of(network.trainableLayers(), network.device());
@@ -133,13 +153,66 @@ std::vector<EpochReport> Trainer::State::fit(const Dataset& data, const Dataset*
     }
     report.seconds = secondsNow() - begin;
     reports.push_back(report);
-    goesOn = (!options.onEpoch || options.onEpoch(report)) &&
+    const bool wantsStop = options.onEpoch && !options.onEpoch(report);
+    goesOn = !detail::isTrueOnAny(options.communicator, wantsStop) &&
              (options.patience == 0 || best.epochsWithoutBetter() < options.patience);
   }
   if (average) average->useForEvaluation();
   if (bestValues) bestValues->giveTo(network.trainableLayers(), network.device());
   if (average || bestValues) training.graph->reloadFromDataSources();
   return reports;
+}
+
+void Trainer::State::joinRanks() const {
+  if (!detail::areSeveral(options.communicator)) return;
+  training.graph->setCommunicator(options.communicator);
+  training.graph->setBatchShare(detail::partOf(options.batchSize, options.communicator).first,
+                                options.batchSize);
+  training.graph->setSynchronizesBatchNormalization(options.synchronizesBatchNormalization);
+}
+
+void Trainer::State::begin(const Dataset& data, const Dataset* validation) const {
+  const detail::Ranks& ranks = options.communicator;
+  detail::together(ranks, [&] { checkData(data, validation); });
+  if (!detail::areSeveral(ranks)) return;
+  const auto yesOrNo = [](bool value) { return value ? "yes" : "no"; };
+  std::string weights;
+  for (const float weight : options.classWeights) weights += std::to_string(weight) + " ";
+  detail::agree(ranks,
+                {{"the version of unmetal", UNMETAL_TRAIN_VERSION},
+                 {"the kind of device", network.device()->kind() == mtl::DeviceKind::CPU ? "cpu" : "cuda"},
+                 {"the network", fingerprintOf(network)},
+                 {"the network's seed", std::to_string(network.options().seed)},
+                 {"the format", mps::name(network.options().format)},
+                 {"the number of training pictures", std::to_string(data.size())},
+                 {"the number of validation pictures",
+                  validation == nullptr ? "0" : std::to_string(validation->size())},
+                 {"epochs", std::to_string(options.epochs)},
+                 {"the number of epochs done", std::to_string(epochs)},
+                 {"batchSize", std::to_string(options.batchSize)},
+                 {"optimizer", options.optimizer.optimizer() ? "one of mps" : options.optimizer.name()},
+                 {"learningRate", std::to_string(learningRate)},
+                 {"schedule", options.schedule.text()},
+                 {"weightDecay", std::to_string(options.weightDecay.value_or(0))},
+                 {"clipNorm", std::to_string(options.clipNorm)},
+                 {"seed", std::to_string(options.seed)},
+                 {"augmentation", nameOf(options.augmentation)},
+                 {"bestBy", options.bestBy == BestBy::Accuracy ? "accuracy" : "loss"},
+                 {"keepBest", yesOrNo(options.keepBest)},
+                 {"patience", std::to_string(options.patience)},
+                 {"classWeights", weights},
+                 {"averageDecay", std::to_string(options.averageDecay)},
+                 {"synchronizesBatchNormalization", yesOrNo(options.synchronizesBatchNormalization)},
+                 {"checksAgreement", yesOrNo(options.checksAgreement)}});
+  checkWeights();
+}
+
+void Trainer::State::checkWeights() const {
+  if (!detail::areSeveral(options.communicator)) return;
+  const auto commandBuffer = network.device()->newCommandQueue()->commandBuffer();
+  training.graph->encodeAgreement(commandBuffer);
+  commandBuffer->commit();
+  commandBuffer->throwIfFailed();
 }
 
 void Trainer::State::checkData(const Dataset& data, const Dataset* validation) const {
@@ -168,6 +241,11 @@ detail::FitSettings Trainer::State::fitSettings() const {
   if (options.onStep) settings.onStep = [this](const StepReport& report) { return options.onStep(report); };
   settings.classWeights = options.classWeights;
   settings.average = average.get();
+  settings.ranks = options.communicator;
+  if (detail::areSeveral(settings.ranks)) {
+    settings.batches.rank = static_cast<std::size_t>(settings.ranks->rank());
+    settings.batches.ranks = static_cast<std::size_t>(settings.ranks->size());
+  }
   return settings;
 }
 
@@ -199,7 +277,7 @@ std::vector<EpochReport> Trainer::fit(const Dataset& training, const Dataset& va
 }
 
 Evaluation Trainer::evaluate(const Dataset& data) const {
-  return state_->network.evaluate(data);
+  return state_->network.evaluate(data, state_->options.communicator);
 }
 
 std::vector<float> Trainer::predict(std::span<const float> pictures) const {

@@ -17,6 +17,10 @@
 #include "train/network.hpp"
 #include "train/schedule.hpp"
 
+namespace mps {
+class Communicator;
+}
+
 namespace unmetal::train {
 
 struct LearningRateCurve;
@@ -103,7 +107,18 @@ struct TrainerOptions {
   /// averageDecay, at most (1 + t) / (10 + t) after t steps. Validation uses the averages, and fit() leaves them in the network; the
   /// next one goes on with the weights themselves. 0.999 is usual. 0: there is none.
   double averageDecay = 0;
-  /// Called after each step and each epoch; false stops the training. Empty: nothing is called. @{
+  /// Of several ranks that train one network together, each with a trainer of the same options and data: each batch is the batch
+  /// of all, of which each rank loads and trains its part, perhaps none. Order, augmentation, dropout and steps are those of one
+  /// rank, whatever their number; only rounding differs. Losses and evaluations are of all ranks. It is of the network's device.
+  /// Null, or a group of one: this rank is alone.
+  std::shared_ptr<mps::Communicator> communicator = nullptr;
+  /// Of several ranks: whether batch normalisation takes the statistics of the whole batch, as one rank would
+  /// (mps::NNGraph::setSynchronizesBatchNormalization()).
+  bool synchronizesBatchNormalization = true;
+  /// Of several ranks: whether each epoch ends with a check that all have the same weights (mps::NNGraph::encodeAgreement()).
+  bool checksAgreement = true;
+  /// Called after each step and each epoch; false stops the training. Empty: nothing is called. Of several ranks each calls its
+  /// own; when one says false all stop behind the same step, a few steps later than one rank would. @{
   std::function<bool(const StepReport&)> onStep = nullptr;
   std::function<bool(const EpochReport&)> onEpoch = nullptr;
   /// @}
@@ -134,13 +149,15 @@ class Trainer {
   /// Trains for options.epochs epochs; another call goes on with epochs and optimiser where this one has ended.
   /// @return the report of each epoch
   /// @throws mps::Error for data of another shape or number of classes than the network's, a wrong label, fewer pictures than a
-  /// batch has, keepBest or patience without validation data, and when the loss is no longer finite; what a callback throws comes out, too
+  /// batch has, keepBest or patience without validation data, and when the loss is no longer finite; what a callback throws comes out, too.
+  /// Of several ranks, which all call it: before the first step for another network, weights, options, number of pictures, kind of
+  /// device or version of the library, with both values and ranks; later for weights that are no longer the same
   /// @{
   std::vector<EpochReport> fit(const Dataset& training);
   std::vector<EpochReport> fit(const Dataset& training, const Dataset& validation);
   /// @}
 
-  /// Network::evaluate() and predict() of the network. @{
+  /// Network::evaluate(), shared out among the ranks, which all call it, and predict() of the network. @{
   [[nodiscard]] Evaluation evaluate(const Dataset& data) const;
   [[nodiscard]] std::vector<float> predict(std::span<const float> pictures) const;
   [[nodiscard]] std::vector<float> predict(const Dataset& data) const;

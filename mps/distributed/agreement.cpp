@@ -1,3 +1,5 @@
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -80,12 +82,12 @@ void Communicator::agree(const std::shared_ptr<mtl::CommandBuffer>& commandBuffe
   recorded.append(std::move(command));
 }
 
-void Communicator::agree(const std::string& name, std::string_view value) {
-  constexpr std::size_t most = 200;
+std::vector<std::string> Communicator::gather(std::string_view value) {
+  constexpr std::size_t most = 1000;
   using Text = std::array<char, most + 1>;
   if (value.size() > most)
-    throw Error("Communicator", name, std::to_string(value.size()) + " bytes long", "200 at most");
-  if (!engine_) return;
+    throw Error("Communicator", "value", std::to_string(value.size()) + " bytes long", "1000 at most");
+  if (!engine_) return {std::string(value)};
   std::vector<std::byte> own(sizeof(Text));
   std::memcpy(own.data(), value.data(), value.size());
   std::vector<std::byte> all(own.size() * static_cast<std::size_t>(size_));
@@ -96,13 +98,27 @@ void Communicator::agree(const std::string& name, std::string_view value) {
   commandBuffer->append(std::move(command));
   commandBuffer->commit();
   commandBuffer->throwIfFailed();
-  const std::size_t rank = firstThatDiffers(all, own.size(), 0, own.size());
-  if (rank == 0) return;
-  const auto textOf = [&](std::size_t of) {
-    return std::string(reinterpret_cast<const char*>(all.data() + of * own.size()));
-  };
-  throw Error(name + " is " + textOf(0) + " on rank 0, but " + textOf(rank) + " on rank " +
-              std::to_string(rank));
+  std::vector<std::string> values;
+  for (std::size_t rank = 0; rank < static_cast<std::size_t>(size_); ++rank)
+    values.emplace_back(reinterpret_cast<const char*>(all.data() + rank * own.size()));
+  return values;
+}
+
+void Communicator::exchangePlaces() {
+  std::array<char, 256> host{};
+  if (gethostname(host.data(), host.size() - 1) != 0) host = {"a host without a name"};
+  if (engine_) engine_->setPlaces(gather(std::string(host.data()) + ", " + device_->name()));
+}
+
+void Communicator::agree(const std::string& name, std::string_view value) {
+  constexpr std::size_t most = 200;
+  if (value.size() > most)
+    throw Error("Communicator", name, std::to_string(value.size()) + " bytes long", "200 at most");
+  const std::vector<std::string> values = gather(value);
+  const auto other = std::ranges::find_if(values, [&](const auto& found) { return found != values[0]; });
+  if (other != values.end())
+    throw Error(name + " is " + values[0] + " on rank 0, but " + *other + " on rank " +
+                std::to_string(other - values.begin()));
 }
 
 }  // namespace mps

@@ -1,7 +1,10 @@
 #include "mps/distributed/collective.hpp"
 
+#include <algorithm>
 #include <array>
 #include <utility>
+
+#include "mps/core/error.hpp"
 
 namespace mps::detail {
 
@@ -33,6 +36,48 @@ void CollectiveEngine::gatherFromHost(mtl::Stream& stream, std::vector<std::byte
   collective.arrays = {{all.data(), all.size()}};
   collective.source = own.data();
   start(stream, std::move(collective), false)->finish(stream);
+}
+
+void CollectiveEngine::State::throwIfFailed() {
+  const std::lock_guard lock(mutex);
+  if (failure) throw Error(failure->sentence);
+}
+
+std::optional<CollectiveFailure> CollectiveEngine::failure() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->failure;
+}
+
+void CollectiveEngine::fail(CollectiveFailure failure) {
+  const std::lock_guard lock(state_->mutex);
+  if (!state_->failure) state_->failure = std::move(failure);
+}
+
+void CollectiveEngine::throwIfFailed() const {
+  state_->throwIfFailed();
+}
+
+std::function<void()> CollectiveEngine::failureCheck() const {
+  return [state = state_] { state->throwIfFailed(); };
+}
+
+std::chrono::milliseconds CollectiveEngine::timeOfRollCall(std::chrono::milliseconds timeout) {
+  using std::chrono::milliseconds;
+  return std::clamp(timeout, milliseconds(1000), milliseconds(10000));
+}
+
+std::string CollectiveEngine::whoDidNotCome(const std::vector<int>& missing,
+                                            std::chrono::milliseconds timeout) const {
+  const std::string when = std::to_string(timeout.count()) + " ms";
+  if (missing.empty()) return "not all of the " + std::to_string(size_) + " ranks came to it within " + when;
+  std::string ranks;
+  for (std::size_t i = 0; i < missing.size(); ++i) {
+    if (i > 0) ranks += i + 1 == missing.size() ? " and " : ", ";
+    ranks += std::to_string(missing[i]);
+    if (!places_.empty()) ranks += " (" + places_[static_cast<std::size_t>(missing[i])] + ")";
+  }
+  return (missing.size() == 1 ? "rank " : "ranks ") + ranks + " of " + std::to_string(size_) +
+         " did not come to it within " + when;
 }
 
 std::chrono::milliseconds CollectiveEngine::nextTimeout() {

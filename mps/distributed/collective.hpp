@@ -3,8 +3,12 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace mtl {
@@ -55,6 +59,12 @@ class PendingCollective {
   PendingCollective() = default;
 };
 
+/// Why no collective can run any more.
+struct CollectiveFailure {
+  std::string sentence;      ///< without the class' name in front
+  std::vector<int> missing;  ///< ranks that did not come, where it is known
+};
+
 /// Where one rank's collectives run. All ranks start the same ones in the same order.
 class CollectiveEngine {
  public:
@@ -79,15 +89,42 @@ class CollectiveEngine {
 
   /// How long a rank waits for the others; the first time five times as long.
   void setTimeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
+  /// The first one; nothing while collectives can run. For any thread.
+  [[nodiscard]] std::optional<CollectiveFailure> failure() const;
+  /// The process is about to end without waiting for the others.
+  virtual void giveUp() {}
+  /// Host and device of each rank, for messages.
+  void setPlaces(std::vector<std::string> places) {
+    places_ = std::move(places);
+    isFirst_ = true;  // to exchange them was no operation of the user's
+  }
 
  protected:
   CollectiveEngine(int rank, int size) : rank_(rank), size_(size) {}
   /// For the collective that starts now.
   [[nodiscard]] std::chrono::milliseconds nextTimeout();
+  /// No collective runs from now on; the first failure stays.
+  void fail(CollectiveFailure failure);
+  /// @throws Error with the failure's sentence, where there is one
+  void throwIfFailed() const;
+  /// The same, for whoever may outlive this object.
+  [[nodiscard]] std::function<void()> failureCheck() const;
+  /// How long the ranks that have waited in vain tell each other that they are there.
+  [[nodiscard]] static std::chrono::milliseconds timeOfRollCall(std::chrono::milliseconds timeout);
+  /// "rank 1 (host, cpu) of 3 did not come to it within 100 ms". @param missing empty: it is not known who
+  [[nodiscard]] std::string whoDidNotCome(const std::vector<int>& missing,
+                                          std::chrono::milliseconds timeout) const;
 
  private:
   int rank_;
   int size_;
+  std::vector<std::string> places_;  ///< empty: they are not known
+  struct State {
+    std::mutex mutex;
+    std::optional<CollectiveFailure> failure;  // guarded by mutex
+    void throwIfFailed();
+  };
+  std::shared_ptr<State> state_ = std::make_shared<State>();
   std::chrono::milliseconds timeout_ = std::chrono::seconds(60);
   bool isFirst_ = true;
 };

@@ -85,6 +85,20 @@ void Communicator::setTimeout(std::chrono::milliseconds timeout) {
   if (engine_) engine_->setTimeout(timeout);
 }
 
+std::string Communicator::failure() const {
+  const auto failure = engine_ ? engine_->failure() : std::nullopt;
+  return failure ? failure->sentence : "";
+}
+
+std::vector<int> Communicator::missingRanks() const {
+  const auto failure = engine_ ? engine_->failure() : std::nullopt;
+  return failure ? failure->missing : std::vector<int>();
+}
+
+void Communicator::giveUp() {
+  if (engine_) engine_->giveUp();
+}
+
 mtl::CommandBuffer& Communicator::checked(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer) const {
   if (!commandBuffer) throw Error(communicatorName, "commandBuffer", "null", "a command buffer");
   commandBuffer->checkOpen();

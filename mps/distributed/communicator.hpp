@@ -71,12 +71,15 @@ class Communicator {
   static std::shared_ptr<Communicator> fromEnvironment(
       const std::shared_ptr<mtl::Device>& device, CommunicatorEngine engine = CommunicatorEngine::Automatic);
 
+  /// File and version of the library that an engine uses; opens it. @throws Error in one sentence when it is missing
+  static std::string describeLibrary(CommunicatorEngine engine);
+
   [[nodiscard]] int rank() const { return rank_; }
   [[nodiscard]] int size() const { return size_; }
   [[nodiscard]] const std::shared_ptr<mtl::Device>& device() const { return device_; }
   /// "none" for a group of one, "threads", "MPI" or "NCCL".
   [[nodiscard]] std::string engineName() const;
-  /// How long a rank waits for the others in an operation; five times as long in the first one. 60 s. Not yet for NCCL.
+  /// How long a rank waits for the others in an operation; five times as long in the first one. 60 s.
   /// @throws Error for less than 1 ms
   void setTimeout(std::chrono::milliseconds timeout);
 
@@ -122,6 +125,18 @@ class Communicator {
   /// Waits until all ranks have called it, while none has other work of the communicator in flight.
   /// @param value up to 200 bytes. @throws Error on every rank, with the values, when they are not the same
   void agree(const std::string& name, std::string_view value);
+  /// Waits as agree does. @param value of this rank, up to 1000 bytes @return those of all ranks, in their order
+  [[nodiscard]] std::vector<std::string> gather(std::string_view value);
+
+  /// @name When the others are gone
+  /// @{
+  /// Why no operation can run any more: a rank did not come, or the library underneath failed. Empty while they can.
+  [[nodiscard]] std::string failure() const;
+  /// The ranks that did not come, where that is the failure and it is known which they are.
+  [[nodiscard]] std::vector<int> missingRanks() const;
+  /// This process will end while others may wait for it: its end waits for none of them then.
+  void giveUp();
+  /// @}
 
   /// @name The library's own
   /// @{
@@ -137,6 +152,8 @@ class Communicator {
   /// As allReduce, of float64.
   void allReduceDoubles(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                         const std::shared_ptr<mtl::Buffer>& buffer);
+  /// Tells all ranks on which host and device each of them is, for messages. Waits as agree does.
+  void exchangePlaces();
   Communicator(std::shared_ptr<mtl::Device> device, std::shared_ptr<detail::CollectiveEngine> engine);
   /// @}
 

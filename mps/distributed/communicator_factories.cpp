@@ -1,5 +1,8 @@
 #include <algorithm>
 #include <array>
+#include <cstddef>
+#include <cstring>
+#include <type_traits>
 #include <unordered_set>
 #include <utility>
 
@@ -22,9 +25,12 @@ struct NcclCalls {
   decltype(&detail::makeNcclId) makeId;
   decltype(&detail::makeNcclEngine) makeEngine;
   decltype(&detail::makeNcclEngines) makeEngines;
+  decltype(&detail::describeNccl) describe;
 };
 constexpr NcclCalls nccl{UNMETAL_CUDA_LIST(detail::makeNcclId), UNMETAL_CUDA_LIST(detail::makeNcclEngine),
-                         UNMETAL_CUDA_LIST(detail::makeNcclEngines)};
+                         UNMETAL_CUDA_LIST(detail::makeNcclEngines), UNMETAL_CUDA_LIST(detail::describeNccl)};
+
+constexpr bool hasNccl = !std::is_same_v<std::nullptr_t, decltype(UNMETAL_CUDA_LIST(&detail::describeNccl))>;
 
 bool isCuda(const std::shared_ptr<mtl::Device>& device) {
   return device->kind() == mtl::DeviceKind::CUDA;
@@ -41,17 +47,35 @@ void checkEngine(const std::shared_ptr<mtl::Device>& device, CommunicatorEngine 
               isCuda(device) ? "NCCL for a CUDA device" : "MPI for a CPU device");
 }
 
+/// Rank 0's. Where NCCL is missing on any rank all of them say so, and none waits for another.
+detail::NcclId idByMpi(const detail::Launch& launch) {
+  std::string failure;
+  detail::NcclId id{};
+  try {
+    if (launch.rank == 0)
+      id = nccl.makeId("");
+    else
+      (void)nccl.describe();
+  } catch (const mtl::Error& error) {
+    failure = error.what();
+  }
+  const auto failures = detail::gatherByMpi(failure);
+  for (std::size_t rank = 0; rank < failures.size(); ++rank)
+    if (!failures[rank].empty()) throw Error("rank " + std::to_string(rank) + ": " + failures[rank]);
+  const std::string bytes =
+      detail::gatherByMpi({reinterpret_cast<const char*>(id.data()), id.size()}).front();
+  std::memcpy(id.data(), bytes.data(), id.size());
+  return id;
+}
+
 std::unique_ptr<detail::CollectiveEngine> ncclEngine(const mtl::Device& device,
                                                      const detail::Launch& launch) {
-  if (launch.size == 1) return nccl.makeEngine(device, 0, 1, nccl.makeId(""), "");
+  if (launch.size == 1) return nccl.makeEngine(device, 0, 1, nccl.makeId(""), "", nullptr);
   if (launch.launcher != detail::Launcher::Mpi) {
     const std::string place = detail::meetingPlaceOf(detail::processEnvironment());
-    return nccl.makeEngine(device, launch.rank, launch.size, nccl.makeId(place), place);
+    return nccl.makeEngine(device, launch.rank, launch.size, nccl.makeId(place), place, nullptr);
   }
-  detail::NcclId id{};
-  if (launch.rank == 0) id = nccl.makeId("");
-  detail::broadcastByMpi(id);
-  return nccl.makeEngine(device, launch.rank, launch.size, id, "");
+  return nccl.makeEngine(device, launch.rank, launch.size, idByMpi(launch), "", detail::callRollByMpi);
 }
 
 std::unique_ptr<detail::CollectiveEngine> mpiEngine(const detail::Launch& launch) {
@@ -92,16 +116,27 @@ std::vector<std::shared_ptr<Communicator>> Communicator::createGroup(
   return communicators;
 }
 
+std::string Communicator::describeLibrary(CommunicatorEngine engine) {
+  if (engine == CommunicatorEngine::Mpi) return detail::describeMpi();
+  if (engine == CommunicatorEngine::Automatic)
+    throw Error("Communicator", "engine", "Automatic", "MPI or NCCL");
+  if (!hasNccl) throw Error("NCCL cannot be used: this library was built without CUDA");
+  return nccl.describe();
+}
+
 std::shared_ptr<Communicator> Communicator::fromEnvironment(const std::shared_ptr<mtl::Device>& device,
                                                             CommunicatorEngine engine) {
   checkDevice(device);
   checkEngine(device, engine);
   const detail::Launch launch = detail::launchOf(detail::processEnvironment());
   if (launch.size == 1 && engine == CommunicatorEngine::Automatic) return create(device);
-  if (isCuda(device)) return std::make_shared<Communicator>(device, ncclEngine(*device, launch));
-  if (launch.launcher == detail::Launcher::Torchrun && engine == CommunicatorEngine::Automatic)
+  if (!isCuda(device) && launch.launcher == detail::Launcher::Torchrun &&
+      engine == CommunicatorEngine::Automatic)
     throw Error("Communicator: ranks on CPU devices meet through MPI: launch them with mpirun, not torchrun");
-  return std::make_shared<Communicator>(device, mpiEngine(launch));
+  auto communicator = std::make_shared<Communicator>(
+      device, isCuda(device) ? ncclEngine(*device, launch) : mpiEngine(launch));
+  communicator->exchangePlaces();
+  return communicator;
 }
 
 }  // namespace mps

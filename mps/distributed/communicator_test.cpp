@@ -44,6 +44,9 @@ TEST_P(ThreadRanks, GatherInTheOrderOfRanks) {
 TEST_P(ThreadRanks, BroadcastFromEachRank) {
   runAll(test::ranks(GetParam()), test::broadcastsFromEachRank);
 }
+TEST_P(ThreadRanks, GatherTexts) {
+  runAll(test::ranks(GetParam()), test::gathersTexts);
+}
 TEST_P(SeveralThreadRanks, NameValuesThatDiffer) {
   runAll(test::ranks(GetParam()), test::namesValuesThatDiffer);
 }
@@ -128,6 +131,7 @@ TEST(Communicator, RefusesWhatItCannotDo) {
        "all is 20 bytes, expected 16: 1 times 16"},
       {[&] { communicator->broadcast(commandBuffer, buffer, 1); }, "root is 1, expected 0 to 0"},
       {[&] { communicator->agree("--name", std::string(201, 'x')); }, "--name is 201 bytes long"},
+      {[&] { (void)communicator->gather(std::string(1001, 'x')); }, "value is 1001 bytes long"},
       {[&] { (void)Communicator::fromEnvironment(nullptr); }, "device is null"},
       {[&] { (void)Communicator::fromEnvironment(device, CommunicatorEngine::Nccl); },
        "engine is NCCL, expected MPI for a CPU device"},
@@ -159,8 +163,11 @@ TEST(Communicator, ARankThatDoesNotComeIsNamed) {
     });
   });
   const std::string expected =
-      "Communicator: Communicator: all-reduce of 10 float32: rank 1 of 3 did not come to it within 100 ms";
+      "Communicator: all-reduce of 10 float32: rank 1 of 3 did not come to it within 100 ms";
   EXPECT_EQ(errors, (std::vector<std::string>{expected, "", expected}));
+  EXPECT_EQ("Communicator: " + communicators[0]->failure(), expected);
+  EXPECT_EQ(communicators[2]->missingRanks(), std::vector<int>{1});
+  EXPECT_EQ(communicators[1]->failure(), "");
 }
 
 TEST(Communicator, ARankThatLetsGoStopsTheOthersAtOnce) {

@@ -25,14 +25,17 @@ struct Variables {
   const char* sign;  ///< of this launcher
   const char* rank;
   const char* size;
+  const char* localRank;
+  const char* localSize;
 };
 /// In this order: torchrun may itself run in a job of MPI's, and users of MPI set the last two variables for PyTorch.
 constexpr std::array<Variables, 5> variablesOfLaunchers{{
-    {Launcher::Torchrun, "TORCHELASTIC_RUN_ID", "RANK", "WORLD_SIZE"},
-    {Launcher::Mpi, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
-    {Launcher::Mpi, "PMI_RANK", "PMI_RANK", "PMI_SIZE"},
-    {Launcher::Mpi, "PMIX_RANK", "PMIX_RANK", "SLURM_STEP_NUM_TASKS"},
-    {Launcher::Torchrun, "RANK", "RANK", "WORLD_SIZE"},
+    {Launcher::Torchrun, "TORCHELASTIC_RUN_ID", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
+    {Launcher::Mpi, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+     "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
+    {Launcher::Mpi, "PMI_RANK", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
+    {Launcher::Mpi, "PMIX_RANK", "PMIX_RANK", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", ""},
+    {Launcher::Torchrun, "RANK", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
 }};
 
 }  // namespace
@@ -48,7 +51,12 @@ Launch launchOf(const Environment& environment) {
   for (const Variables& variables : variablesOfLaunchers) {
     if (environment(variables.sign).empty() || environment(variables.size).empty()) continue;
     const int size = numberOf(environment, variables.size, 1, std::numeric_limits<int>::max());
-    return {variables.launcher, numberOf(environment, variables.rank, 0, size - 1), size};
+    Launch launch{variables.launcher, numberOf(environment, variables.rank, 0, size - 1), size};
+    if (!environment(variables.localSize).empty())
+      launch.localSize = numberOf(environment, variables.localSize, 1, size);
+    if (!environment(variables.localRank).empty())
+      launch.localRank = numberOf(environment, variables.localRank, 0, size - 1);
+    return launch;
   }
   return {};
 }

@@ -16,6 +16,8 @@ struct Launch {
   Launcher launcher = Launcher::None;
   int rank = 0;
   int size = 1;
+  int localRank = 0;  ///< among those of this host
+  int localSize = 1;  ///< ranks of this host; 1 where the launcher does not say it
 };
 
 /// The value of a variable; empty when it is not set.

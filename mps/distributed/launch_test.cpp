@@ -42,6 +42,22 @@ TEST(Launch, IsReadFromEachLauncher) {
   expectLaunch({{"RANK", "5"}, {"WORLD_SIZE", "8"}}, {Launcher::Torchrun, 5, 8});
 }
 
+TEST(Launch, SaysWhichRankOfTheHostItIs) {
+  const auto launchOf = [](const std::map<std::string, std::string>& variables) {
+    return detail::launchOf(environmentOf(variables));
+  };
+  const Launch ofMpi = launchOf({{"OMPI_COMM_WORLD_RANK", "6"},
+                                 {"OMPI_COMM_WORLD_SIZE", "8"},
+                                 {"OMPI_COMM_WORLD_LOCAL_RANK", "2"},
+                                 {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"}});
+  EXPECT_EQ(ofMpi.localRank, 2);
+  EXPECT_EQ(ofMpi.localSize, 4);
+  const Launch ofSlurm =
+      launchOf({{"PMIX_RANK", "3"}, {"SLURM_STEP_NUM_TASKS", "4"}, {"SLURM_LOCALID", "1"}});
+  EXPECT_EQ(ofSlurm.localRank, 1);
+  EXPECT_EQ(ofSlurm.localSize, 1);
+}
+
 TEST(Launch, TorchrunInsideOfAJobOfMpiIsTorchruns) {
   std::map<std::string, std::string> variables{
       {"PMI_RANK", "0"}, {"PMI_SIZE", "2"}, {"RANK", "5"}, {"WORLD_SIZE", "8"}};

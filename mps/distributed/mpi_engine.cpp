@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
@@ -222,6 +223,19 @@ class Staged {
   bool isFloat16_ = false;
 };
 
+/// Tells the others that this rank is there, and listens. @return who is not
+std::vector<int> missingRanks(const MpiFunctions& functions, int size, std::chrono::milliseconds most) {
+  const auto end = std::chrono::steady_clock::now() + most;
+  functions.callRoll();
+  std::vector<int> isHere(static_cast<std::size_t>(size));
+  while (functions.hearRoll(isHere.data()) < size && std::chrono::steady_clock::now() < end)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  std::vector<int> missing;
+  for (int rank = 0; rank < size; ++rank)
+    if (isHere[static_cast<std::size_t>(rank)] == 0) missing.push_back(rank);
+  return missing;
+}
+
 class MpiEngine final : public CollectiveEngine {
  public:
   MpiEngine(const MpiFunctions& functions, int rank, int size)
@@ -229,13 +243,14 @@ class MpiEngine final : public CollectiveEngine {
 
   [[nodiscard]] std::string name() const override { return "MPI"; }
   [[nodiscard]] bool needsProgress() const override { return true; }
+  void giveUp() override { functions_.giveUp(); }
   void progress() override {
     for (Pending* pending : underWay_) pending->test();
   }
 
   std::unique_ptr<PendingCollective> start(mtl::Stream& /*stream*/, Collective collective,
                                            bool /*overlaps*/) override {
-    if (!failure_.empty()) throw Error(failure_);
+    throwIfFailed();
     return std::make_unique<Pending>(*this, collective, nextTimeout());
   }
 
@@ -255,16 +270,19 @@ class MpiEngine final : public CollectiveEngine {
     ~Pending() override {
       std::erase(engine_.underWay_, this);
       if (isDone_) return;
-      if (engine_.failure_.empty())
-        engine_.failure_ =
-            "Communicator: " + description_ + ": this rank's command buffer failed before its end";
+      engine_.fail({description_ + ": this rank's command buffer failed before its end", {}});
       (void)staged_.release();  // MPI goes on to use the memory
     }
     Pending(const Pending&) = delete;
     Pending& operator=(const Pending&) = delete;
 
     bool test() {
-      isDone_ = isDone_ || requests_.test();
+      try {
+        isDone_ = isDone_ || requests_.test();
+      } catch (const Error& error) {
+        engine_.fail({description_ + ": " + error.what(), {}});
+        throw;
+      }
       return isDone_;
     }
 
@@ -276,14 +294,14 @@ class MpiEngine final : public CollectiveEngine {
    private:
     void wait() {
       constexpr auto busy = std::chrono::microseconds(100);  // then others need the processor more
+      constexpr auto listening = std::chrono::milliseconds(50);
       const auto begin = std::chrono::steady_clock::now();
+      auto nextListening = listening;
       while (!test()) {
         const auto waited = std::chrono::steady_clock::now() - begin;
-        if (waited > timeout_) {
-          engine_.failure_ = "Communicator: " + description_ + ": not all of the " +
-                             std::to_string(engine_.size()) + " ranks came to it within " +
-                             std::to_string(timeout_.count()) + " ms";
-          throw Error(engine_.failure_);
+        if (waited > nextListening) {
+          if (waited > timeout_ || engine_.ranksHeard() > 1) engine_.failByRollCall(description_, timeout_);
+          nextListening += listening;
         }
         if (waited > busy)
           std::this_thread::sleep_for(busy);
@@ -300,9 +318,25 @@ class MpiEngine final : public CollectiveEngine {
     bool isDone_ = false;
   };
 
+  /// How many ranks have called the roll, with this one.
+  [[nodiscard]] int ranksHeard() const {
+    std::vector<int> isHere(static_cast<std::size_t>(size()));
+    return functions_.hearRoll(isHere.data());
+  }
+
+  /// Finds out who is missing. @throws Error that says it
+  void failByRollCall(const std::string& description, std::chrono::milliseconds timeout) {
+    const bool isLate = ranksHeard() > 1;  // where nobody is missing in the end, others have waited for this one
+    const std::vector<int> missing = missingRanks(functions_, size(), timeOfRollCall(timeout));
+    if (missing.empty() && isLate)
+      fail({description + ": this rank came too late, the others have ended without it", {rank()}});
+    else
+      fail({description + ": " + whoDidNotCome(missing, timeout), missing});
+    throwIfFailed();
+  }
+
   const MpiFunctions& functions_;
   std::vector<Pending*> underWay_;
-  std::string failure_;  ///< why no collective can run any more
 };
 
 /// Initialises MPI. @return rank and number of ranks
@@ -320,13 +354,39 @@ std::unique_ptr<CollectiveEngine> makeMpiEngine() {
   return std::make_unique<MpiEngine>(MpiModule::library().functions(), rank, size);
 }
 
-void broadcastByMpi(std::span<std::byte> bytes) {
-  Requests requests(MpiModule::library().functions(), initializeMpi().second);
+std::vector<std::string> gatherByMpi(const std::string& text) {
+  constexpr std::size_t bytesOfRank = 1024;
+  constexpr auto most = std::chrono::minutes(5);
+  const auto [rank, size] = initializeMpi();
+  std::vector<char> all(bytesOfRank * static_cast<std::size_t>(size));
+  const auto length = static_cast<std::uint32_t>(std::min(text.size(), bytesOfRank - sizeof(std::uint32_t)));
+  char* const own = all.data() + bytesOfRank * static_cast<std::size_t>(rank);
+  std::memcpy(own, &length, sizeof length);
+  std::ranges::copy(text.substr(0, length), own + sizeof length);
+  Requests requests(MpiModule::library().functions(), size);
   Collective collective;
-  collective.kind = CollectiveKind::Broadcast;
-  collective.arrays = {{bytes.data(), bytes.size()}};
+  collective.kind = CollectiveKind::AllGather;
+  collective.arrays = {{reinterpret_cast<std::byte*>(all.data()), all.size()}};
+  collective.source = reinterpret_cast<const std::byte*>(own);
   requests.start(collective);
-  while (!requests.test()) std::this_thread::yield();
+  const auto end = std::chrono::steady_clock::now() + most;
+  while (!requests.test()) {
+    if (std::chrono::steady_clock::now() > end)
+      throw Error("MPI: not all of the " + std::to_string(size) + " ranks have begun within 5 minutes");
+    std::this_thread::yield();
+  }
+  std::vector<std::string> texts;
+  for (std::size_t first = 0; first < all.size(); first += bytesOfRank) {
+    std::uint32_t count = 0;
+    std::memcpy(&count, &all[first], sizeof count);
+    texts.emplace_back(&all[first + sizeof count], count);
+  }
+  return texts;
+}
+
+std::vector<int> callRollByMpi(std::chrono::milliseconds most) {
+  const int size = initializeMpi().second;
+  return missingRanks(MpiModule::library().functions(), size, most);
 }
 
 std::string describeMpi() {

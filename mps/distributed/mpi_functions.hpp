@@ -7,7 +7,7 @@
 namespace mps::detail {
 
 struct MpiFunctions {
-  static constexpr int currentVersion = 1;
+  static constexpr int currentVersion = 2;
   static constexpr const char* symbol = "unmetalMpiFunctions";
 
   /// Of this struct; first, and never moved.
@@ -26,8 +26,15 @@ struct MpiFunctions {
   /// @}
   /// Goes on with an operation. @param[out] isDone whether it has ended; the request is gone then
   const char* (*test)(void* request, int* isDone);
-  /// An operation will never end: MPI is not finalised, because that would wait for it.
+  /// An operation will never end, or need not: MPI is not finalised, because that would wait for others.
   void (*giveUp)();
+  /// @name A roll call, with which ranks that have waited too long find out which others are there
+  /// @{
+  /// Tells all other ranks once that this one is there.
+  void (*callRoll)();
+  /// Sets isHere[rank] to 1 for each rank that has told so, and for this one. @return how many these are
+  int (*hearRoll)(int* isHere);
+  /// @}
 };
 
 }  // namespace mps::detail

@@ -1,10 +1,14 @@
 #include <mpi.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdlib>
 #include <memory>
 #include <mutex>
+#include <numeric>
+#include <utility>
+#include <vector>
 
 #include "mps/distributed/mpi_functions.hpp"
 
@@ -59,6 +63,9 @@ const char* initialize(int* rank, int* size) {
             failureOf(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &level)))
       return failure;
     std::atexit(finalize);
+    // What MPI notices outside of a call of ours, such as a connection that is gone, must not end the process.
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
   } else {
     MPI_Query_thread(&level);
   }
@@ -118,6 +125,44 @@ void giveUp() {
   isGivenUp = true;
 }
 
+/// Of messages of a roll call; collective operations have a context of their own.
+constexpr int rollTag = 1;
+
+void callRoll() {
+  const std::lock_guard lock(mpiMutex());
+  static bool isCalled = false;
+  if (std::exchange(isCalled, true)) return;
+  int own = 0;
+  int size = 1;
+  MPI_Comm_rank(ranks(), &own);
+  MPI_Comm_size(ranks(), &size);
+  for (int rank = 0; rank < size; ++rank) {
+    if (rank == own) continue;
+    MPI_Request request = MPI_REQUEST_NULL;  // a rank that is not there never takes it
+    if (MPI_Isend(nullptr, 0, MPI_BYTE, rank, rollTag, ranks(), &request) == MPI_SUCCESS)
+      MPI_Request_free(&request);
+  }
+}
+
+int hearRoll(int* isHere) {
+  const std::lock_guard lock(mpiMutex());
+  static std::vector<int> heard;
+  int own = 0;
+  int size = 1;
+  MPI_Comm_rank(ranks(), &own);
+  MPI_Comm_size(ranks(), &size);
+  heard.resize(static_cast<std::size_t>(size));
+  heard[static_cast<std::size_t>(own)] = 1;
+  for (int isThere = 1; isThere != 0;) {
+    MPI_Status status{};
+    if (MPI_Iprobe(MPI_ANY_SOURCE, rollTag, ranks(), &isThere, &status) != MPI_SUCCESS || isThere == 0) break;
+    MPI_Recv(nullptr, 0, MPI_BYTE, status.MPI_SOURCE, rollTag, ranks(), MPI_STATUS_IGNORE);
+    heard[static_cast<std::size_t>(status.MPI_SOURCE)] = 1;
+  }
+  std::ranges::copy(heard, isHere);
+  return std::accumulate(heard.begin(), heard.end(), 0);
+}
+
 constexpr MpiFunctions functions{MpiFunctions::currentVersion,
                                  libraryVersion,
                                  initialize,
@@ -125,7 +170,9 @@ constexpr MpiFunctions functions{MpiFunctions::currentVersion,
                                  startAllGather,
                                  startBroadcast,
                                  test,
-                                 giveUp};
+                                 giveUp,
+                                 callRoll,
+                                 hearRoll};
 
 }  // namespace
 }  // namespace mps::detail

@@ -1,6 +1,5 @@
 #include <gtest/gtest.h>
 
-#include <array>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -58,28 +57,34 @@ TEST(MpiRanks, NameValuesThatDiffer) {
   test::namesValuesThatDiffer(own());
 }
 
-TEST(MpiRanks, BroadcastBytesOfTheHost) {
-  std::array<std::byte, 5> bytes{};
-  bytes.fill(static_cast<std::byte>(own()->rank() + 1));
-  detail::broadcastByMpi(bytes);
-  EXPECT_EQ(bytes[4], std::byte{1});
+TEST(MpiRanks, GatherTexts) {
+  test::gathersTexts(own());
+  const std::string text(static_cast<std::size_t>(own()->rank()), '\0');
+  const auto texts = detail::gatherByMpi(text);
+  ASSERT_EQ(texts.size(), static_cast<std::size_t>(own()->size()));
+  for (std::size_t rank = 0; rank < texts.size(); ++rank) EXPECT_EQ(texts[rank], std::string(rank, '\0'));
 }
 
 /// In a run of its own: a rank whose operation never ends leaves MPI as it is, and mpirun reports it.
 TEST(MpiRanksThatFail, ARankThatDoesNotComeIsTold) {
   own()->agree("the first operation", "takes longer");
   own()->setTimeout(std::chrono::milliseconds(200));
-  if (own()->rank() == 0) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(400));
-    return;
-  }
+  if (own()->rank() == 0)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1500));  // beyond the roll call
   std::string error;
   try {
     own()->agree("a", "b");
   } catch (const mtl::Error& thrown) {
     error = thrown.what();
   }
-  EXPECT_NE(error.find("ranks came to it within 200 ms"), std::string::npos) << error;
+  EXPECT_NE(own()->failure(), "");
+  EXPECT_EQ(own()->missingRanks(), std::vector<int>{0});
+  if (own()->rank() == 0) {
+    EXPECT_NE(error.find("this rank came too late"), std::string::npos) << error;
+    return;
+  }
+  EXPECT_NE(error.find("rank 0 ("), std::string::npos) << error;
+  EXPECT_NE(error.find(", cpu) of 2 did not come to it within 200 ms"), std::string::npos) << error;
   std::puts(error.c_str());
 }
 

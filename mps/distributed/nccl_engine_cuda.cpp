@@ -1,12 +1,17 @@
+#include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <mutex>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "mps/core/error.hpp"
 #include "mps/distributed/nccl_engine.hpp"
 #include "mtl/cuda/api.hpp"
+#include "mtl/cuda/executor.hpp"
 #include "mtl/cuda/nccl.hpp"
 #include "mtl/cuda/stream.hpp"
 #include "mtl/device.hpp"
@@ -82,31 +87,86 @@ class Event {
   Event(const Event&) = delete;
   Event& operator=(const Event&) = delete;
   void record(cudaStream_t stream) { check(cudaEventRecord(event_, stream), "cudaEventRecord"); }
+  [[nodiscard]] bool hasPassed() const { return cudaEventQuery(event_) == cudaSuccess; }
   void makeWait(cudaStream_t stream) { check(cudaStreamWaitEvent(stream, event_, 0), "cudaStreamWaitEvent"); }
 
  private:
   cudaEvent_t event_ = nullptr;
 };
 
+/// Collectives that the device has not ended yet, in their order.
+class Outstanding {
+ public:
+  struct Oldest {
+    std::string description;
+    std::chrono::milliseconds timeout;
+    std::chrono::steady_clock::duration age;
+  };
+
+  void begin(std::string description, std::chrono::milliseconds timeout, cudaStream_t stream) {
+    auto entry = std::make_unique<Entry>(std::move(description), timeout);
+    entry->begin.record(stream);
+    const std::lock_guard lock(mutex_);
+    beginning_ = std::move(entry);
+  }
+  void end(cudaStream_t stream) {
+    const std::lock_guard lock(mutex_);
+    beginning_->end.record(stream);
+    entries_.push_back(std::move(beginning_));
+  }
+  /// One that its stream has come to; its age counts from when that was first seen.
+  std::optional<Oldest> oldest() {
+    const std::lock_guard lock(mutex_);
+    while (!entries_.empty() && entries_.front()->end.hasPassed()) entries_.pop_front();
+    Entry* const first = entries_.empty() ? beginning_.get() : entries_.front().get();
+    if (first == nullptr || !first->begin.hasPassed()) return std::nullopt;
+    const auto now = std::chrono::steady_clock::now();
+    if (!first->since) first->since = now;
+    return Oldest{first->description, first->timeout, now - *first->since};
+  }
+
+ private:
+  struct Entry {
+    Entry(std::string text, std::chrono::milliseconds most) : description(std::move(text)), timeout(most) {}
+    std::string description;
+    std::chrono::milliseconds timeout;
+    Event begin, end;
+    std::optional<std::chrono::steady_clock::time_point> since;
+  };
+  std::mutex mutex_;
+  std::unique_ptr<Entry> beginning_;  ///< its call of NCCL may not return
+  std::deque<std::unique_ptr<Entry>> entries_;
+};
+
+/// NCCL's kernels wait for other ranks for ever: a thread looks at the age of the oldest collective and at what NCCL itself
+/// has noticed, and aborts the communicator.
 class NcclEngine final : public CollectiveEngine {
  public:
-  NcclEngine(int device, ncclComm_t communicator, int rank, int size)
-      : CollectiveEngine(rank, size), device_(device), communicator_(communicator) {
+  NcclEngine(int device, ncclComm_t communicator, int rank, int size, RollCall callRoll)
+      : CollectiveEngine(rank, size),
+        device_(device),
+        communicator_(communicator),
+        callRoll_(std::move(callRoll)) {
     const mtl::cuda::CurrentDevice current(device_);
     check(cudaStreamCreateWithFlags(&overlapping_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+    watchdog_ = std::jthread([this](const std::stop_token& stop) { watch(stop); });
   }
   ~NcclEngine() override {
-    Nccl::library().commDestroy(communicator_);
+    watchdog_.request_stop();
+    watchdog_.join();
+    if (!isAborted_.exchange(true)) Nccl::library().commDestroy(communicator_);
     cudaStreamDestroy(overlapping_);
   }
   NcclEngine(const NcclEngine&) = delete;
   NcclEngine& operator=(const NcclEngine&) = delete;
 
   [[nodiscard]] std::string name() const override { return "NCCL"; }
+  void giveUp() override { abort(); }
 
   std::unique_ptr<PendingCollective> start(mtl::Stream& stream, Collective collective,
                                            bool overlaps) override {
     const cudaStream_t main = mtl::cuda::asCuda(stream).handle();
+    letFail();
     if (!overlaps) {
       enqueue(collective, main);
       return std::make_unique<Pending>();
@@ -124,6 +184,7 @@ class NcclEngine final : public CollectiveEngine {
   void gatherFromHost(mtl::Stream& stream, std::vector<std::byte>& own,
                       std::vector<std::byte>& all) override {
     const cudaStream_t main = mtl::cuda::asCuda(stream).handle();
+    letFail();
     const DeviceBytes memory(all.size());
     const std::size_t place = own.size() * static_cast<std::size_t>(rank());
     check(cudaMemcpyAsync(memory.get() + place, own.data(), own.size(), cudaMemcpyHostToDevice, main),
@@ -134,6 +195,7 @@ class NcclEngine final : public CollectiveEngine {
     collective.source = memory.get() + place;
     enqueue(collective, main);
     stream.read(memory.get(), all);
+    throwIfFailed();
   }
 
  private:
@@ -144,8 +206,53 @@ class NcclEngine final : public CollectiveEngine {
     std::optional<Event> end;  ///< none: on the stream itself
   };
 
+  /// What an aborted communicator leaves in memory is nothing: the command buffer fails behind it.
+  void letFail() {
+    throwIfFailed();
+    mtl::cuda::checkAtEnd(failureCheck());
+  }
+
+  void watch(const std::stop_token& stop) {
+    constexpr std::chrono::milliseconds pause(50);
+    const mtl::cuda::CurrentDevice current(device_);
+    while (!stop.stop_requested() && !isAborted_) {
+      std::this_thread::sleep_for(pause);
+      const auto oldest = outstanding_.oldest();
+      if (oldest && oldest->age > oldest->timeout) return failWithout(*oldest);
+      ncclResult_t noticed = ncclSuccess;
+      if (isAborted_ || Nccl::library().commGetAsyncError(communicator_, &noticed) != ncclSuccess ||
+          noticed == ncclSuccess || noticed == ncclInProgress)
+        continue;
+      fail({(oldest ? oldest->description + ": " : "") + "NCCL: " + Nccl::library().getErrorString(noticed),
+            {}});
+      return abort();
+    }
+  }
+
+  void failWithout(const Outstanding::Oldest& oldest) {
+    std::vector<int> missing;
+    try {
+      if (callRoll_) missing = callRoll_(timeOfRollCall(oldest.timeout));
+    } catch (const Error&) {
+      missing.clear();  // then it is not known who
+    }
+    fail({oldest.description + ": " + whoDidNotCome(missing, oldest.timeout), missing});
+    abort();
+  }
+
+  /// Kernels that wait end, and so does a call that waits.
+  void abort() {
+    if (!isAborted_.exchange(true)) Nccl::library().commAbort(communicator_);
+  }
+
   /// Several arrays are one operation for NCCL.
-  void enqueue(const Collective& collective, cudaStream_t stream) const {
+  void enqueue(const Collective& collective, cudaStream_t stream) {
+    outstanding_.begin(collective.describe(), nextTimeout(), stream);
+    call(collective, stream);
+    outstanding_.end(stream);
+  }
+
+  void call(const Collective& collective, cudaStream_t stream) const {
     const Nccl& nccl = Nccl::library();
     const ncclDataType_t type = ncclTypeOf(collective.type);
     nccl.check(nccl.groupStart(), "ncclGroupStart");
@@ -174,7 +281,11 @@ class NcclEngine final : public CollectiveEngine {
 
   int device_;
   ncclComm_t communicator_;
+  RollCall callRoll_;
   cudaStream_t overlapping_ = nullptr;
+  Outstanding outstanding_;
+  std::atomic<bool> isAborted_ = false;
+  std::jthread watchdog_;  ///< uses all others
 };
 
 }  // namespace
@@ -190,7 +301,8 @@ NcclId makeNcclId(const std::string& meetingPlace) {
 }
 
 std::unique_ptr<CollectiveEngine> makeNcclEngine(const mtl::Device& device, int rank, int size,
-                                                 const NcclId& id, const std::string& meetingPlace) {
+                                                 const NcclId& id, const std::string& meetingPlace,
+                                                 RollCall callRoll) {
   const Nccl& nccl = Nccl::library();
   const int index = mtl::cuda::deviceIndex(device.name());
   const mtl::cuda::CurrentDevice current(index);
@@ -199,7 +311,7 @@ std::unique_ptr<CollectiveEngine> makeNcclEngine(const mtl::Device& device, int 
   std::memcpy(&own, id.data(), sizeof own);
   ncclComm_t communicator = nullptr;
   nccl.check(nccl.commInitRank(&communicator, size, own, rank), "ncclCommInitRank");
-  return std::make_unique<NcclEngine>(index, communicator, rank, size);
+  return std::make_unique<NcclEngine>(index, communicator, rank, size, std::move(callRoll));
 }
 
 std::vector<std::unique_ptr<CollectiveEngine>> makeNcclEngines(
@@ -214,7 +326,7 @@ std::vector<std::unique_ptr<CollectiveEngine>> makeNcclEngines(
   std::vector<std::unique_ptr<CollectiveEngine>> engines;
   for (int rank = 0; rank < size; ++rank) {
     const auto i = static_cast<std::size_t>(rank);
-    engines.push_back(std::make_unique<NcclEngine>(indices[i], communicators[i], rank, size));
+    engines.push_back(std::make_unique<NcclEngine>(indices[i], communicators[i], rank, size, nullptr));
   }
   return engines;
 }

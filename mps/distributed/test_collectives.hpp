@@ -202,6 +202,12 @@ inline void findsWhatDiffers(const std::shared_ptr<Communicator>& communicator) 
                                                     std::to_string(communicator->size() - 1));
 }
 
+inline void gathersTexts(const std::shared_ptr<Communicator>& communicator) {
+  const auto texts = communicator->gather(std::string(static_cast<std::size_t>(communicator->rank()), 'x'));
+  ASSERT_EQ(texts.size(), static_cast<std::size_t>(communicator->size()));
+  for (std::size_t rank = 0; rank < texts.size(); ++rank) EXPECT_EQ(texts[rank], std::string(rank, 'x'));
+}
+
 inline void namesValuesThatDiffer(const std::shared_ptr<Communicator>& communicator) {
   communicator->agree("--batch", "64");
   const int last = communicator->size() - 1;

@@ -4,6 +4,7 @@
 #include <array>
 #include <condition_variable>
 #include <cstring>
+#include <functional>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -19,8 +20,11 @@ class ThreadGroup {
  public:
   explicit ThreadGroup(int size) : arrived_(static_cast<std::size_t>(size)) {}
 
-  void run(int rank, const Collective& collective, std::chrono::milliseconds timeout) {
-    arrive(rank, collective, timeout);
+  /// Makes a sentence of those that are missing.
+  using Tell = std::function<std::string(const std::vector<int>& missing, std::chrono::milliseconds timeout)>;
+
+  void run(int rank, const Collective& collective, std::chrono::milliseconds timeout, const Tell& tell) {
+    arrive(rank, collective, timeout, tell);
     share(static_cast<std::size_t>(rank));
     leaveCollective();
   }
@@ -32,10 +36,16 @@ class ThreadGroup {
     changed_.notify_all();
   }
 
+  /// Ranks that did not come.
+  [[nodiscard]] std::vector<int> missing() {
+    const std::lock_guard lock(mutex_);
+    return missing_;
+  }
+
  private:
   [[nodiscard]] std::size_t size() const { return arrived_.size(); }
 
-  void arrive(int rank, const Collective& collective, std::chrono::milliseconds timeout) {
+  void arrive(int rank, const Collective& collective, std::chrono::milliseconds timeout, const Tell& tell) {
     std::unique_lock lock(mutex_);
     throwIfFailed(collective);
     const std::uint64_t round = round_;
@@ -49,8 +59,9 @@ class ThreadGroup {
     }
     const auto isDecided = [&] { return round_ != round || !failure_.empty(); };
     if (!changed_.wait_for(lock, timeout, isDecided)) {
-      failure_ = "rank " + std::to_string(firstMissing()) + " of " + std::to_string(size()) +
-                 " did not come to it within " + std::to_string(timeout.count()) + " ms";
+      for (std::size_t i = 0; i < size(); ++i)
+        if (arrived_[i] == nullptr) missing_.push_back(static_cast<int>(i));
+      failure_ = tell(missing_, timeout);
       changed_.notify_all();
     }
     if (round_ == round || !matches_) throwIfFailed(collective);
@@ -69,12 +80,8 @@ class ThreadGroup {
                std::to_string(other - arrived_.begin()) + " with: " + (*other)->describe();
   }
 
-  [[nodiscard]] std::size_t firstMissing() const {
-    return static_cast<std::size_t>(std::ranges::find(arrived_, nullptr) - arrived_.begin());
-  }
-
   void throwIfFailed(const Collective& collective) const {
-    if (!failure_.empty()) throw Error("Communicator: " + collective.describe() + ": " + failure_);
+    if (!failure_.empty()) throw Error(collective.describe() + ": " + failure_);
   }
 
   /// What this rank does for all while they wait.
@@ -166,6 +173,7 @@ class ThreadGroup {
   std::uint64_t round_ = 0;  ///< counts the meetings
   bool matches_ = true;
   std::string failure_;  ///< why no collective can run any more
+  std::vector<int> missing_;
 };
 
 class ThreadEngine final : public CollectiveEngine {
@@ -181,19 +189,28 @@ class ThreadEngine final : public CollectiveEngine {
   /// All work is in finish(): the processors are busy with the stream's work until then.
   std::unique_ptr<PendingCollective> start(mtl::Stream& /*stream*/, Collective collective,
                                            bool /*overlaps*/) override {
-    return std::make_unique<Pending>(*group_, rank(), std::move(collective), nextTimeout());
+    return std::make_unique<Pending>(*this, std::move(collective), nextTimeout());
   }
 
  private:
+  void run(const Collective& collective, std::chrono::milliseconds timeout) {
+    try {
+      group_->run(rank(), collective, timeout,
+                  [this](const auto& missing, auto waited) { return whoDidNotCome(missing, waited); });
+    } catch (const Error& error) {
+      fail({error.what(), group_->missing()});
+      throw;
+    }
+  }
+
   class Pending final : public PendingCollective {
    public:
-    Pending(ThreadGroup& group, int rank, Collective collective, std::chrono::milliseconds timeout)
-        : group_(group), rank_(rank), collective_(std::move(collective)), timeout_(timeout) {}
-    void finish(mtl::Stream& /*stream*/) override { group_.run(rank_, collective_, timeout_); }
+    Pending(ThreadEngine& engine, Collective collective, std::chrono::milliseconds timeout)
+        : engine_(engine), collective_(std::move(collective)), timeout_(timeout) {}
+    void finish(mtl::Stream& /*stream*/) override { engine_.run(collective_, timeout_); }
 
    private:
-    ThreadGroup& group_;
-    int rank_;
+    ThreadEngine& engine_;
     Collective collective_;
     std::chrono::milliseconds timeout_;
   };

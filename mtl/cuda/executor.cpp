@@ -24,7 +24,14 @@ CommandBufferError processIsEnding(const std::string& device) {
           device + ": the process is ending, before this work was done"};
 }
 
+/// Of the command buffer that this thread launches.
+thread_local std::vector<std::function<void()>> checksOfCommands;
+
 }  // namespace
+
+void checkAtEnd(std::function<void()> check) {
+  checksOfCommands.push_back(std::move(check));
+}
 
 class Engine::QueueExecutor final : public Executor {
  public:
@@ -41,7 +48,7 @@ class Engine::QueueExecutor final : public Executor {
 
   void checkProcess() const override { engine_->checkProcess(); }
   void submit(std::shared_ptr<Submission> submission) override {
-    engine_->submit({std::move(submission), stream_.get(), nullptr, nullptr, std::nullopt});
+    engine_->submit({std::move(submission), stream_.get(), nullptr, nullptr, std::nullopt, {}});
   }
 
  private:
@@ -132,7 +139,9 @@ void Engine::launch(Work& work) {
     work.started = takeEvent();
     work.done = takeEvent();
     check(cudaEventRecord(work.started, work.stream->handle()), "cudaEventRecord");
+    checksOfCommands.clear();  // of a command buffer that has failed on the way
     work.submission->runCommands(*work.stream);
+    work.checks = std::exchange(checksOfCommands, {});
     check(cudaEventRecord(work.done, work.stream->handle()), "cudaEventRecord");
   } catch (const CudaError& error) {
     work.failure = report(error.code());
@@ -145,8 +154,13 @@ std::optional<CommandBufferError> Engine::finish(const Work& work) {
   if (work.failure) return work.failure;
   if (ProcessEnd::hasBegun()) return processIsEnding(name_);
   const cudaError_t code = cudaEventSynchronize(work.done);
-  if (code == cudaSuccess) return std::nullopt;
-  return report(code);
+  if (code != cudaSuccess) return report(code);
+  try {
+    for (const auto& check : work.checks) check();
+  } catch (const std::exception& error) {
+    return CommandBufferError{CommandBufferErrorCode::Internal, name_ + ": " + error.what()};
+  }
+  return std::nullopt;
 }
 
 std::optional<double> Engine::deviceSeconds(const Work& work) {

@@ -3,6 +3,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -14,6 +15,10 @@
 #include "mtl/worker.hpp"
 
 namespace mtl::cuda {
+
+/// For a command, while it runs: calls the function when the device has ended the command buffer's work, on the completing
+/// thread. What it throws is the command buffer's failure. Not for commands that are replayed.
+void checkAtEnd(std::function<void()> check);
 
 /// Runs the committed work of all queues of one device. Engine-internal.
 ///
@@ -38,6 +43,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
     cudaEvent_t started = nullptr;              ///< before its commands
     cudaEvent_t done = nullptr;                 ///< after them
     std::optional<CommandBufferError> failure;  ///< why they were not
+    std::vector<std::function<void()>> checks;  ///< of checkAtEnd()
   };
 
   void start();

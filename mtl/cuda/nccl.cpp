@@ -51,6 +51,8 @@ Nccl::Nccl(const LibrarySearch& search) : library_(search) {
   library_.find(commInitRank, "ncclCommInitRank");
   library_.find(commInitAll, "ncclCommInitAll");
   library_.find(commDestroy, "ncclCommDestroy");
+  library_.find(commAbort, "ncclCommAbort");
+  library_.find(commGetAsyncError, "ncclCommGetAsyncError");
   library_.find(getErrorString, "ncclGetErrorString");
   library_.find(getLastError, "ncclGetLastError");
   library_.find(groupStart, "ncclGroupStart");

@@ -20,6 +20,8 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id);
 ncclResult_t ncclCommInitRank(ncclComm_t* communicator, int size, ncclUniqueId id, int rank);
 ncclResult_t ncclCommInitAll(ncclComm_t* communicators, int count, const int* devices);
 ncclResult_t ncclCommDestroy(ncclComm_t communicator);
+ncclResult_t ncclCommAbort(ncclComm_t communicator);
+ncclResult_t ncclCommGetAsyncError(ncclComm_t communicator, ncclResult_t* error);
 const char* ncclGetErrorString(ncclResult_t result);
 const char* ncclGetLastError(ncclComm_t communicator);
 ncclResult_t ncclGroupStart();
@@ -62,6 +64,8 @@ class Nccl {
   decltype(::ncclCommInitRank)* commInitRank = nullptr;
   decltype(::ncclCommInitAll)* commInitAll = nullptr;
   decltype(::ncclCommDestroy)* commDestroy = nullptr;
+  decltype(::ncclCommAbort)* commAbort = nullptr;
+  decltype(::ncclCommGetAsyncError)* commGetAsyncError = nullptr;
   decltype(::ncclGetErrorString)* getErrorString = nullptr;
   decltype(::ncclGetLastError)* getLastError = nullptr;
   decltype(::ncclGroupStart)* groupStart = nullptr;

@@ -18,6 +18,8 @@ void bindPadding(nanobind::module_& module);
 /// The base classes of kernels, with all encode forms.
 void bindKernels(nanobind::module_& module);
 
+void bindCommunicator(nanobind::module_& module);
+
 void bindPooling(nanobind::module_& module);
 
 void bindMatrix(nanobind::module_& module);

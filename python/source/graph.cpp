@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "mps/distributed/communicator.hpp"
 #include "python/source/areas.hpp"
 #include "python/source/interpreter.hpp"
 #include "python/source/nodes.hpp"
@@ -137,6 +138,20 @@ void bindProperties(nb::class_<NNGraph, mps::Kernel>& graph) {
       graph, "gradient_norm_limit", &NNGraph::gradientNormLimit, &NNGraph::setGradientNormLimit,
       "Where the norm of all gradients of an encode is larger, they are multiplied by limit / norm before "
       "layers are updated. 0: no limit.");
+  graph.def_prop_rw(
+      "communicator", &NNGraph::communicator, &NNGraph::setCommunicator, nb::arg().none(),
+      "Of several ranks, each of which encodes its part of each batch: gradients are summed over them before "
+      "the updates. None: this one alone.");
+  property(graph, "synchronizes_batch_normalization", &NNGraph::synchronizesBatchNormalization,
+           &NNGraph::setSynchronizesBatchNormalization,
+           "Whether batch normalisation takes the statistics of the batch of all ranks. False.");
+  graph
+      .def("set_batch_share", &NNGraph::setBatchShare, "first_image"_a, "total_count"_a,
+           "Which part of the batch of all ranks the next encodes have. Before, all have as many images, in "
+           "their order.")
+      .def("encode_agreement", &NNGraph::encodeAgreement, "command_buffer"_a, Released(),
+           "Records a check that the layers that train are the same on all ranks. Where not, the command "
+           "buffer fails on every rank and names the first one.");
   property(
       graph, "random_counters", &NNGraph::randomCounters,
       [](NNGraph& self, const Counters& counters) { self.setRandomCounters(counters); },

@@ -90,6 +90,7 @@ NB_MODULE(_core, module) {
   bindCoreState(module);
   bindPadding(module);
   bindKernels(module);
+  bindCommunicator(module);
 
   bindPooling(module);
 

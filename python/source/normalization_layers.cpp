@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "mps/batch_normalization/batch_normalization.hpp"
+#include "mps/distributed/communicator.hpp"
 #include "mps/instance_normalization/group_normalization.hpp"
 #include "mps/instance_normalization/instance_normalization.hpp"
 #include "mtl/buffer.hpp"
@@ -92,6 +93,10 @@ void bindBatch(nb::module_& module) {
       "recorded copy runs: a "
       "buffer as CNNBatchNormalizationState.accumulated_statistics, and the elements of all devices "
       "together.");
+  statistics.def("gather_statistics", &CNNBatchNormalizationStatistics::gatherStatistics, "command_buffer"_a,
+                 "communicator"_a, "element_count"_a, "batch_normalization_state"_a, Released(),
+                 "Sets the state's statistics to those of the batch of all ranks. Encode this rank's part "
+                 "first. `element_count`: of all ranks, for each feature channel.");
 }
 
 void bindBatchGradients(nb::module_& module) {
@@ -118,7 +123,11 @@ void bindBatchGradients(nb::module_& module) {
   sums.def("import_gradients", &CNNBatchNormalizationStatisticsGradient::importGradients, "command_buffer"_a,
            "accumulated_gradients"_a, "batch_normalization_state"_a, Released(),
            "Sets the sums that the data gradient uses to those of a batch on several devices: a buffer as "
-           "CNNBatchNormalizationState.accumulated_gradients. Encode this device's part first.");
+           "CNNBatchNormalizationState.accumulated_gradients. Encode this device's part first.")
+      .def("reduce_gradients", &CNNBatchNormalizationStatisticsGradient::reduceGradients, "command_buffer"_a,
+           "communicator"_a, "batch_normalization_state"_a, Released(),
+           "Sets the sums that the data gradient uses to those over the ranks. Encode this rank's part "
+           "first.");
 
   auto gradient = kernelClass<CNNBatchNormalizationGradient, Base>(
       module, "CNNBatchNormalizationGradient",

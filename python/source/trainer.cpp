@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "mps/distributed/communicator.hpp"
 #include "python/source/bind.hpp"
 #include "python/source/train.hpp"
 #include "unmetal_train.hpp"
@@ -39,7 +40,8 @@ void makeTrainer(Trainer* self, const Network& network, const Choice& optimizer,
                  std::optional<mps::ImageFeatureChannelFormat> format, train::BestBy bestBy, bool keepBest,
                  std::uint64_t patience, const std::vector<float>& classWeights, double averageDecay,
                  const Callback<train::StepReport>& onStep, const Callback<train::EpochReport>& onEpoch,
-                 const std::string& augmentation) {
+                 const std::string& augmentation, const std::shared_ptr<mps::Communicator>& communicator,
+                 bool synchronizesBatchNormalization, bool checksAgreement) {
   train::TrainerOptions options;
   options.epochs = epochs;
   options.batchSize = batchSize;
@@ -56,6 +58,9 @@ void makeTrainer(Trainer* self, const Network& network, const Choice& optimizer,
   options.classWeights = classWeights;
   options.averageDecay = averageDecay;
   options.augmentation = train::parseAugmentation(augmentation);
+  options.communicator = communicator;
+  options.synchronizesBatchNormalization = synchronizesBatchNormalization;
+  options.checksAgreement = checksAgreement;
   if (onStep) options.onStep = *onStep;
   if (onEpoch) options.onEpoch = *onEpoch;
   new (self) Trainer(network, withSignals(std::move(options)));
@@ -100,24 +105,28 @@ void bindReports(nb::module_& module) {
 
 template <class Choice, class Default>
 void bindTrainerConstructor(nb::class_<Trainer>& trainer, const Default& optimizer) {
-  trainer.def("__init__", &makeTrainer<Choice>, "network"_a, nb::kw_only(), optimizer, "epochs"_a = 5,
-              "batch_size"_a = 64, "learning_rate"_a.none() = nb::none(), "schedule"_a = "constant",
-              "warmup"_a = 0.0, "weight_decay"_a.none() = nb::none(), "clip_norm"_a = 0.0, "seed"_a = 0,
-              "format"_a.none() = nb::none(), "best_by"_a = train::BestBy::Accuracy, "keep_best"_a = false,
-              "patience"_a = 0, "class_weights"_a = std::vector<float>{}, "average_decay"_a = 0.0,
-              "on_step"_a.none() = nb::none(), "on_epoch"_a.none() = nb::none(), "augmentation"_a = "none",
-              "optimizer: sgd, momentum, nesterov, rmsprop, adam, amsgrad, adamw, or an NNOptimizer. "
-              "schedule: constant, step, "
-              "step:EPOCHS[:FACTOR], cosine or one-cycle, behind warmup epochs. weight_decay: 0, of adamw "
-              "0.01. clip_norm: of all "
-              "gradients; 0: no limit. keep_best: the network has the weights of the best epoch in the end. "
-              "patience: epochs without "
-              "a better one that end the training; 0: none do. class_weights: a factor of the loss of each "
-              "class. average_decay: of "
-              "a moving average of the weights, which validation uses and fit leaves in the network; 0: "
-              "none. on_step and on_epoch "
-              "return whether to go on. augmentation: what each epoch does to training pictures, e.g. "
-              "crop+flip+rotate:10.");
+  trainer.def(
+      "__init__", &makeTrainer<Choice>, "network"_a, nb::kw_only(), optimizer, "epochs"_a = 5,
+      "batch_size"_a = 64, "learning_rate"_a.none() = nb::none(), "schedule"_a = "constant", "warmup"_a = 0.0,
+      "weight_decay"_a.none() = nb::none(), "clip_norm"_a = 0.0, "seed"_a = 0, "format"_a.none() = nb::none(),
+      "best_by"_a = train::BestBy::Accuracy, "keep_best"_a = false, "patience"_a = 0,
+      "class_weights"_a = std::vector<float>{}, "average_decay"_a = 0.0, "on_step"_a.none() = nb::none(),
+      "on_epoch"_a.none() = nb::none(), "augmentation"_a = "none", "communicator"_a.none() = nb::none(),
+      "synchronizes_batch_normalization"_a = true, "checks_agreement"_a = true,
+      "optimizer: sgd, momentum, nesterov, rmsprop, adam, amsgrad, adamw, or an NNOptimizer. "
+      "schedule: constant, step, "
+      "step:EPOCHS[:FACTOR], cosine or one-cycle, behind warmup epochs. weight_decay: 0, of adamw "
+      "0.01. clip_norm: of all "
+      "gradients; 0: no limit. keep_best: the network has the weights of the best epoch in the end. "
+      "patience: epochs without "
+      "a better one that end the training; 0: none do. class_weights: a factor of the loss of each "
+      "class. average_decay: of "
+      "a moving average of the weights, which validation uses and fit leaves in the network; 0: "
+      "none. on_step and on_epoch "
+      "return whether to go on. augmentation: what each epoch does to training pictures, e.g. "
+      "crop+flip+rotate:10. communicator: of several ranks that share each batch and do all else as one "
+      "does; batch_size is theirs together. synchronizes_batch_normalization: over the whole batch. "
+      "checks_agreement: each epoch ends with a check that all ranks have the same weights.");
 }
 
 /// [(learning rate, loss, smoothed loss)] and the suggestion.

@@ -11,7 +11,7 @@ import unmetal
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 
 # Headers whose families are not bound yet. A header leaves this list with its binding.
-UNBOUND = ["mps/distributed/communicator.hpp"]
+UNBOUND = []
 
 # Headers of the library's own layer, which users of C++ do not call either.
 INTERNAL = {"mps/core/float16.hpp": "element types inside", "mps/core/image_storage.hpp": "memory behind images",
@@ -21,14 +21,7 @@ INTERNAL = {"mps/core/float16.hpp": "element types inside", "mps/core/image_stor
 
 # What has no binding of its own, and why. Of a class: all of it; names are C++'s.
 ELSEWHERE = {
-    "mps::CNNBatchNormalizationStatistics::gatherStatistics": "with Communicator, which is not bound yet",
-    "mps::CNNBatchNormalizationStatisticsGradient::reduceGradients": "with Communicator, which is not bound yet",
-    "mps::NNGraph::setCommunicator": "with Communicator, which is not bound yet",
-    "mps::NNGraph::communicator": "with Communicator, which is not bound yet",
-    "mps::NNGraph::setBatchShare": "with Communicator, which is not bound yet",
-    "mps::NNGraph::synchronizesBatchNormalization": "with Communicator, which is not bound yet",
-    "mps::NNGraph::setSynchronizesBatchNormalization": "with Communicator, which is not bound yet",
-    "mps::NNGraph::encodeAgreement": "with Communicator, which is not bound yet",
+    "mps::Communicator::Named": "pairs of a name and a buffer",
     "mps::Coder": "classes written in Python are not coded; is_decoding is bound",
     "mps::DeviceProvider": "KeyedUnarchiver takes the device",
     "mps::ImageSizeEncodingState": "its members are NNGradientState's",
