@@ -326,7 +326,8 @@ class MpiEngine final : public CollectiveEngine {
 
   /// Finds out who is missing. @throws Error that says it
   void failByRollCall(const std::string& description, std::chrono::milliseconds timeout) {
-    const bool isLate = ranksHeard() > 1;  // where nobody is missing in the end, others have waited for this one
+    const bool isLate =
+        ranksHeard() > 1;  // where nobody is missing in the end, others have waited for this one
     const std::vector<int> missing = missingRanks(functions_, size(), timeOfRollCall(timeout));
     if (missing.empty() && isLate)
       fail({description + ": this rank came too late, the others have ended without it", {rank()}});
