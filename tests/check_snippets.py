@@ -12,7 +12,7 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-DOCUMENTS = ("docs/data-sources.md", "docs/from-pytorch.md", "docs/reading-results.md", "docs/training.md", "docs/your-own-pictures.md")
+DOCUMENTS = ("docs/data-sources.md", "docs/from-pytorch.md", "docs/onnx.md", "docs/reading-results.md", "docs/training.md", "docs/your-own-pictures.md")
 BLOCK = re.compile(r"^```cpp\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 

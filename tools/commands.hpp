@@ -19,6 +19,7 @@ void addFindLearningRateCommand(CLI::App& program);
 void addTrainCommand(CLI::App& program);
 void addEvalCommand(CLI::App& program);
 void addPredictCommand(CLI::App& program);
+void addExportCommand(CLI::App& program);
 /// `unmetal completion SHELL` and `unmetal man COMMAND`.
 /// @{
 void addCompletionCommand(CLI::App& program);

@@ -42,7 +42,7 @@ TEST(Help, TextsAreWrappedBetweenWords) {
 
 TEST(Help, LinesAreNotLongerThanTheTerminalIsWide) {
   for (const char* command :
-       {"train", "eval", "predict", "devices", "conform", "check-gradients", "bench", "tune"}) {
+       {"train", "eval", "predict", "export", "devices", "conform", "check-gradients", "bench", "tune"}) {
     const std::string wide = helpWith("400", {command, "--help"});
     for (const std::size_t columns : {60U, 80U, 120U}) {
       const std::string help = helpWith(std::to_string(columns).c_str(), {command, "--help"});

@@ -24,6 +24,7 @@ void addCommands(CLI::App& program) {
   addTrainCommand(program);
   addEvalCommand(program);
   addPredictCommand(program);
+  addExportCommand(program);
   addDevicesCommand(program);
   addConformCommand(program);
   addCheckGradientsCommand(program);

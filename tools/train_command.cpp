@@ -196,6 +196,10 @@ void addTrainCommand(CLI::App& program) {
           "graph.svg shows the layers; all: and graph.dot each step of a training step, for Graphviz")
       ->check(oneOf({"forward", "all"}))
       ->capture_default_str();
+  command->add_flag(
+      "--tensorboard", options->tensorBoard,
+      "Write event files beside metrics.csv: scalars, histograms of weights, mistakes as pictures, the "
+      "layers");
   auto* resume = command->add_flag(
       "--resume", options->resume,
       "Go on from the checkpoint.safetensors of --out, with its options; epochs, learning rate "

@@ -308,6 +308,7 @@ void Trainer::restore(const CheckpointFile& file) {
 void Trainer::goOn(const CheckpointFile& file) {
   reserveRoom();
   metrics_.emplace(MetricsLog::resume(options_.out / metricsName, position_.step));
+  beginEvents();
   removeAbandonedFiles();
   // A training that was killed before its first step has not drawn it.
   if (const std::string graph = drawing(); contentOf(options_.out / graphName) != graph)
@@ -332,9 +333,16 @@ void Trainer::beginFiles() {
   // Before all else that changes: --resume never goes on from the checkpoint of an earlier training.
   Checkpoint::take(network_, *queue_, position_, settings()).write(options_.out / checkpointName);
   metrics_.emplace(MetricsLog::create(options_.out / metricsName));
+  beginEvents();
   graph.commit();
   drawAllSteps();
   removeAbandonedFiles();
+}
+
+void Trainer::beginEvents() {
+  if (!options_.resume) TrainingEvents::removeFrom(options_.out);
+  if (options_.tensorBoard || TrainingEvents::areIn(options_.out))
+    events_.emplace(options_.out, position_.step, defineNetwork(device_, network_.options).layers());
 }
 
 std::string Trainer::drawing() const {
@@ -423,6 +431,11 @@ void Trainer::encodeStep(const train::Batch& batch, InFlight& slot) {
   }
 }
 
+void Trainer::appendRow(const MetricsRow& row) {
+  metrics_->append(row);
+  if (events_) events_->append(row);
+}
+
 void Trainer::finishStep(InFlight& slot) {
   if (!slot.commandBuffer) return;
   train::detail::waitForStep(std::exchange(slot.commandBuffer, nullptr), options_.ranks,
@@ -448,7 +461,7 @@ void Trainer::record(const InFlight& slot, double loss) {
   if (slot.step == slot.epoch * stepsPerEpoch_)
     lastOfEpoch_ = row;
   else
-    metrics_->append(row);
+    appendRow(row);
   display_.update({slot.epoch, options_.epochs, slot.step - (slot.epoch - 1) * stepsPerEpoch_, stepsPerEpoch_,
                    options_.batchSize, loss, row.imagesPerSecond, ++stepsMeasured_ >= stepsToEstimate});
 }
@@ -520,8 +533,12 @@ void Trainer::finishEpoch(std::uint64_t epoch) {
     lastOfEpoch_->validationLoss = static_cast<float>(validation.loss());
     lastOfEpoch_->validationAccuracy = static_cast<float>(accuracy_);
     lastOfEpoch_->seconds = steadySeconds() - beginTime_;
-    metrics_->append(*lastOfEpoch_);
+    appendRow(*lastOfEpoch_);
     lastOfEpoch_.reset();
+  }
+  if (events_) {
+    events_->appendWeights(position_.step, network_.layers, device_);
+    events_->appendMistakes(position_.step, validation, worst, *test_.pictures);
   }
   const bool best = isBest(validation, epoch);
   position_.epochsWithoutBest = best ? 0 : position_.epochsWithoutBest + 1;

@@ -20,6 +20,7 @@
 #include "tools/metrics.hpp"
 #include "tools/networks.hpp"
 #include "tools/progress.hpp"
+#include "tools/tensorboard/training_events.hpp"
 #include "train/batch_loader.hpp"
 #include "train/class_weights.hpp"
 #include "train/dataset_batches.hpp"
@@ -57,6 +58,7 @@ struct TrainingOptions {
   bool allowReducedPrecision = false;
   std::filesystem::path out = "unmetal-run";
   std::string graph = "forward";  ///< what is drawn: the layers in graph.svg; or all: graph.dot, too
+  bool tensorBoard = false;       ///< whether event files are written
   bool resume = false;
   bool overwrite = false;                ///< whether a training that lies in the folder is replaced
   bool quiet = false;                    ///< whether nothing is printed on the way
@@ -136,10 +138,12 @@ class Trainer {
   void beginFiles();
   void goOn(const CheckpointFile& file);
   [[nodiscard]] std::string drawing() const;
+  void beginEvents();
   void drawAllSteps() const;
   void reserveRoom() const;
   void removeAbandonedFiles() const;
   void encodeStep(const train::Batch& batch, InFlight& slot);
+  void appendRow(const MetricsRow& row);
   void finishStep(InFlight& slot);
   void record(const InFlight& slot, double loss);
   void finishAll();
@@ -168,6 +172,7 @@ class Trainer {
   std::uint64_t totalSteps_ = 0;
   std::optional<train::LearningRateSchedule> schedule_;
   std::optional<MetricsLog> metrics_;
+  std::optional<TrainingEvents> events_;
   CheckpointWriter writer_;
   ProgressDisplay display_;
   ThroughputMeter throughput_;

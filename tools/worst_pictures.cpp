@@ -5,7 +5,6 @@
 
 #include "tools/text.hpp"
 #include "train/fixed_point.hpp"
-#include "train/pictures/picture.hpp"
 #include "train/svg.hpp"
 
 namespace unmetal {
@@ -42,8 +41,16 @@ std::string base64(std::span<const std::byte> bytes) {
   return text;
 }
 
-/// Of 0 to 1 as bytes; of another number of channels than 1 and 3 the first one, grey.
+/// "cat 3 %"
+std::string caption(const std::string& name, float probability) {
+  return shortened(printable(name), mostCaptionLetters) + " " +
+         formatFixed(100 * static_cast<double>(probability), 1) + " %";
+}
+
+}  // namespace
+
 train::Picture pictureOf(const train::Dataset& data, std::size_t index) {
+  // Of 0 to 1 as bytes; of another number of channels than 1 and 3 the first one, grey.
   const train::Shape shape = data.shape();
   std::vector<float> values(shape.count());
   data.load(index, values);
@@ -63,14 +70,6 @@ train::Picture pictureOf(const train::Dataset& data, std::size_t index) {
   };
   return train::fitPicture(picture, scaled(shape.height), scaled(shape.width), picture.channels);
 }
-
-/// "cat 3 %"
-std::string caption(const std::string& name, float probability) {
-  return shortened(printable(name), mostCaptionLetters) + " " +
-         formatFixed(100 * static_cast<double>(probability), 1) + " %";
-}
-
-}  // namespace
 
 void WorstPictures::add(std::size_t index, std::uint32_t label, std::span<const float> probabilities) {
   const auto best = std::ranges::max_element(probabilities);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "train/dataset.hpp"
+#include "train/pictures/picture.hpp"
 
 namespace unmetal {
 
@@ -33,6 +34,9 @@ class WorstPictures {
   std::size_t most_;
   std::vector<Entry> entries_;
 };
+
+/// A picture of a data set for people, of three channels or of one, at most 160 pixels wide and high.
+train::Picture pictureOf(const train::Dataset& data, std::size_t index);
 
 /// A sheet of them as an SVG document with the pictures inside: what each is, and what it was taken for.
 /// @param data whose pictures they are

@@ -66,6 +66,8 @@ class CNNConvolution : public CNNKernel, public detail::ForwardKernelWithWeights
   [[nodiscard]] detail::PreparedCall prepareForward(const detail::ForwardCall& call) const override;
   /// The library's own: a neuron that a graph fuses behind the descriptor's.
   void setGraphNeuron(const NNNeuronDescriptor& neuron) { graphNeuron_ = neuron; }
+  /// The library's own.
+  [[nodiscard]] const NNNeuronDescriptor& graphNeuron() const { return graphNeuron_; }
 
  protected:
   CNNConvolution(std::shared_ptr<mtl::Device> device, std::shared_ptr<CNNConvolutionDataSource> weights,

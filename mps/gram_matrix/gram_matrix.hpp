@@ -58,6 +58,7 @@ class NNGramMatrixCalculation final : public CNNKernel {
   void setPropertyCallBack(std::shared_ptr<NNGramMatrixCallback> callback) {
     propertyCallBack_ = std::move(callback);
   }
+  [[nodiscard]] bool hasPropertyCallBack() const { return propertyCallBack_ != nullptr; }
   [[nodiscard]] detail::PreparedCall prepareForward(const detail::ForwardCall& call) const override;
   void encodeStep(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                   std::span<const ImageBatch> sources, const StateBatch& destinationStates,

@@ -101,10 +101,13 @@ detail::PreparedCall ImageScale::prepareForward(const detail::ForwardCall& call)
     throw Error(describe(), "sourceImage",
                 std::to_string(call.source.width) + "x" + std::to_string(call.source.height) + " pixels",
                 "at most " + std::to_string(most) + " on each axis");
+  return detail::prepareUpsampling(*this, mannerFor(call.source.width, call.source.height), call);
+}
+
+UpsamplingManner ImageScale::mannerFor(std::int64_t sourceWidth, std::int64_t sourceHeight) const {
   std::any manner;
   describeForward(manner);
-  return detail::prepareUpsampling(
-      *this, std::any_cast<const ScaleManner&>(manner).of(call.source.width, call.source.height), call);
+  return std::any_cast<const ScaleManner&>(manner).of(sourceWidth, sourceHeight);
 }
 
 void ImageScale::encodeStep(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,

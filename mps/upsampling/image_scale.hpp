@@ -2,6 +2,7 @@
 
 #include <any>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
@@ -12,6 +13,10 @@
 #include "mps/core/cnn_kernel.hpp"
 #include "mps/core/node.hpp"
 #include "mps/core/secure_coding.hpp"
+
+namespace mps::detail {
+struct UpsamplingManner;
+}
 
 /// Scaling and moving images (MPSImageResampling.h).
 namespace mps {
@@ -61,6 +66,10 @@ class ImageScale : public CNNKernel {
     provider_ = std::move(provider);
     handle_ = std::move(handle);
   }
+  /// The library's own.
+  [[nodiscard]] bool hasTransformProvider() const { return provider_ != nullptr; }
+  /// The library's own: how a source of that size is sampled.
+  [[nodiscard]] detail::UpsamplingManner mannerFor(std::int64_t sourceWidth, std::int64_t sourceHeight) const;
   void encodeStep(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                   std::span<const ImageBatch> sources, const StateBatch& destinationStates,
                   const ImageBatch& destinationImages) override;

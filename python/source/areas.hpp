@@ -57,4 +57,7 @@ void bindWindowNodes(nanobind::module_& module);
 void bindGraph(nanobind::module_& module);
 void bindYOLOLoss(nanobind::module_& module);
 
+/// @param module unmetal.onnx
+void bindOnnx(nanobind::module_& module);
+
 }  // namespace python

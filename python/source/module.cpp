@@ -130,6 +130,8 @@ NB_MODULE(_core, module) {
   bindYOLOLoss(module);
   nb::module_ train = module.def_submodule("train", "Networks, data sets and a trainer.");
   bindTrain(train);
+  nb::module_ onnx = module.def_submodule("onnx", "Networks as ONNX files.");
+  bindOnnx(onnx);
   explainWrongArguments(module, mtl);
 }
 

@@ -19,7 +19,8 @@ def test_the_version():
 
 def test_typed_stubs():
     assert (package / "py.typed").is_file()
-    for name, bound in (("__init__", unmetal._core), ("mtl", unmetal._core.mtl), ("train", unmetal._core.train)):
+    for name, bound in (("__init__", unmetal._core), ("mtl", unmetal._core.mtl), ("onnx", unmetal._core.onnx),
+                        ("train", unmetal._core.train)):
         tree = ast.parse((package / "_core" / f"{name}.pyi").read_text())
         classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
         assert {name for name, found in vars(bound).items() if isinstance(found, type)} - {"Error"} <= set(classes)
@@ -39,7 +40,7 @@ def declared(node):
 
 
 @pytest.mark.parametrize("name, bound", [("__init__", unmetal._core), ("mtl", unmetal._core.mtl),
-                                         ("train", unmetal._core.train)])
+                                         ("onnx", unmetal._core.onnx), ("train", unmetal._core.train)])
 def test_stubs_have_every_member(name, bound):
     text = (package / "_core" / f"{name}.pyi").read_text()
     stubs = {node.name: declared(node) for node in ast.parse(text).body if isinstance(node, ast.ClassDef)}

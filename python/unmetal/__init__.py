@@ -9,6 +9,7 @@ from ._random import manual_seed as manual_seed
 from ._random import next_seed as next_seed
 
 from . import _values as _values  # noqa: E402  completes the classes
+import unmetal.onnx as onnx  # noqa: E402  in place of the extension's
 import unmetal.train as train  # noqa: E402  in place of the extension's
 import unmetal.mtl as mtl  # noqa: E402  in place of the extension's
 

@@ -1,5 +1,6 @@
 # What is imported from a stub by name or by star is exported: `mypy --strict` finds every class here.
 from . import mtl as mtl
+from . import onnx as onnx
 from . import train as train
 from ._core import *
 from ._core import __version__ as __version__

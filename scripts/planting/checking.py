@@ -32,6 +32,12 @@ def run(command, **options):
     return done.stdout
 
 
+def link_words(build):
+    """The command that links the program, without what a build does before and after it."""
+    commands = run(["ninja", "-C", build, "-t", "commands", "unmetal_program"]).strip().split("\n")[-1]
+    return next(words for part in commands.split(" && ") if "-o" in (words := shlex.split(part)))
+
+
 def commit():
     """Of the checkout; "" where there is none."""
     try:

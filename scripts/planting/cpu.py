@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 
-from planting.checking import FILTERS, FURTHER_FILTERS, commit, entry_of, print_fault, print_outcome, run, self_check
+from planting.checking import FILTERS, FURTHER_FILTERS, commit, entry_of, link_words, print_fault, print_outcome, run, self_check
 from planting.places import ROOT, Fault, candidates, changed_text, draw
 from planting.queue import Family, FaultQueue
 
@@ -54,8 +54,7 @@ class CpuBuild:
                 for target, names in found.items()}
 
     def link_command(self):
-        command = run(["ninja", "-C", self.folder, "-t", "commands", "unmetal_program"]).strip().split("\n")[-1]
-        words = [word for word in shlex.split(command) if word not in (":", "&&")]
+        words = link_words(self.folder)
         return words + (["-Wl,--thread-count=1"] if "-fuse-ld=mold" in words else [])
 
     def objects_with(self, family, name):

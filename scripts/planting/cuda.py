@@ -21,7 +21,7 @@ import tempfile
 import threading
 import time
 
-from planting.checking import FILTERS, commit, entry_of, print_fault, print_outcome, run, self_check
+from planting.checking import FILTERS, commit, entry_of, link_words, print_fault, print_outcome, run, self_check
 from planting.places import CUDA_FAULTS, ROOT, candidates, changed_text, cuda_kernel_lines, draw
 from planting.queue import Family, FaultQueue
 from planting.report import closing_line
@@ -73,14 +73,13 @@ class CudaBuild:
         self.controls = {}  # of each source: its device code, None when no library can take its place
 
     def link_program(self):
-        text = run(["ninja", "-C", self.build, "-t", "commands", "unmetal_program"]).strip().split("\n")[-1]
-        words = [word for word in shlex.split(text) if word not in (":", "&&")]
-        words = [word for word in words if word not in ("-lcudadevrt", "-lcudart_static")]
+        command = link_words(self.build)
+        words = [word for word in command if word not in ("-lcudadevrt", "-lcudart_static")]
         libraries = [word for word in words if re.search(r"^-l|\.so[.\d]*$", word)]
         static = next((word for word in words if word.endswith("libcudart_static.a")), None)
         archive = next((word for word in words if pathlib.Path(word).name == "libunmetal.a"), None)
         if static is None or archive is None:
-            sys.exit(f"the program is linked in a way that is not known here:\n{text}")
+            sys.exit(f"the program is linked in a way that is not known here:\n{shlex.join(command)}")
         self.cudart = pathlib.Path(static).parent / "libcudart.so"
         libraries += ["-ldl", "-lpthread", str(self.cudart)]
         self.library = self.bundle / "lib" / "libunmetal.so"

@@ -77,6 +77,7 @@ class Arguments(ProgramTest):
     def test_missing_and_unknown_ones_are_named(self):
         for arguments, word in (([], "command"), (["fly"], "fly"), (["--fly"], "--fly"), (["eval"], "--checkpoint"),
                                 (["predict"], "--checkpoint"), (["predict", "--checkpoint", "x"], "pictures"),
+                                (["export"], "--checkpoint"), (["export", "--checkpoint", "x"], "--onnx"),
                                 (["train", "--epochs"], "--epochs"), (["train", "--fly"], "--fly"),
                                 (["devices", "extra"], "extra"), (["bench", "--filter", "no such row"], "no such row"),
                                 (["bench", "--megabytes", "0"], "--megabytes"),

@@ -1,0 +1,3 @@
+"""Networks as ONNX files."""
+
+from ._core.onnx import *  # noqa: F403
