@@ -1,4 +1,5 @@
 // A residual network as an ONNX file. docs/onnx.md says what runs it.
+#include <cstdint>
 #include <cstdio>
 #include <filesystem>
 
