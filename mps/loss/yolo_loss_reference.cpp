@@ -39,6 +39,14 @@ double sigmoid(double x) {
   return 1 / (1 + std::exp(-x));
 }
 
+/// By a softmax.
+double probabilityOf(const std::vector<double>& values, std::size_t channel) {
+  const double largest = *std::ranges::max_element(values);
+  double sum = 0;
+  for (const double value : values) sum += std::exp(value - largest);
+  return std::exp(values[channel] - largest) / sum;
+}
+
 /// What one part of one anchor of one cell is given.
 struct PartInputs {
   std::vector<double> values, targets;
@@ -167,6 +175,12 @@ class YOLOEvaluation {
     inputs.epsilon = static_cast<double>(numbers.epsilon);
     inputs.delta = static_cast<double>(numbers.delta);
     const LossOutputs computed = lossReference(loss, inputs);
+    // Each exact gradient of a softmax has the labels of all channels, with their own weights.
+    const bool isExactSoftMax =
+        numbers.exactSoftMaxGradient && numbers.type == CNNLossType::SoftMaxCrossEntropy;
+    double ofAllTargets = 0;
+    for (const double own : inputs.weights.values)
+      ofAllTargets += std::abs(inputs.weight * own) * given.targetMagnitude;
     for (std::int64_t i = 0; i < channels; ++i) {
       const auto at = static_cast<std::size_t>(i);
       const double p = given.values[at];
@@ -174,8 +188,10 @@ class YOLOEvaluation {
       const std::size_t to = outputs_.gradient.index(n, y, x, first + i);
       // Of the losses' second derivatives none is above 2.
       const double ofTarget = 2 * std::abs(inputs.weight * inputs.weights.values[at]) * given.targetMagnitude;
+      const double ofOthers = isExactSoftMax ? ofAllTargets * probabilityOf(given.values, at) : 0;
       outputs_.gradient.values[to] = computed.gradient.values[at] * chain;
-      outputs_.gradient.magnitude[to] = (computed.gradient.magnitude[at] + ofTarget) * std::abs(chain);
+      outputs_.gradient.magnitude[to] =
+          (computed.gradient.magnitude[at] + ofTarget + ofOthers) * std::abs(chain);
       const std::size_t sum =
           problem_.reductionType == CNNReductionType::None ? to : outputs_.loss.index(n, 0, 0, 0);
       outputs_.loss.values[sum] += computed.loss.values[at];
