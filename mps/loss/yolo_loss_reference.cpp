@@ -11,6 +11,8 @@ namespace {
 /// Roundings of what a loss is given: the overlap of two boxes has the most, each of its differences, sums and products.
 constexpr std::int64_t kInputRoundings = 40;
 constexpr std::int64_t kInputTranscendental = 4;
+/// An exponential below 2^-126 may be 0, and has factors behind it: as a part of each factor that a rounding multiplies.
+constexpr double kUnderflowInRoundings = 0x1p-102;
 
 struct Box {
   double x, y, width, height;
@@ -187,7 +189,8 @@ class YOLOEvaluation {
       const double chain = part == 0 ? p * (1 - p) : 1;
       const std::size_t to = outputs_.gradient.index(n, y, x, first + i);
       // Of the losses' second derivatives none is above 2.
-      const double ofTarget = 2 * std::abs(inputs.weight * inputs.weights.values[at]) * given.targetMagnitude;
+      const double factor = std::abs(inputs.weight * inputs.weights.values[at]);
+      const double ofTarget = factor * (2 * given.targetMagnitude + kUnderflowInRoundings);
       const double ofOthers = isExactSoftMax ? ofAllTargets * probabilityOf(given.values, at) : 0;
       outputs_.gradient.values[to] = computed.gradient.values[at] * chain;
       outputs_.gradient.magnitude[to] =
