@@ -29,7 +29,6 @@
 namespace unmetal {
 namespace {
 
-constexpr const char* checkpointName = "checkpoint.safetensors";
 constexpr const char* bestName = "best.safetensors";
 constexpr const char* metricsName = "metrics.csv";
 constexpr const char* curvesName = "curves.svg";
@@ -44,108 +43,11 @@ std::string textOf(double value) {
   return {text, result.ptr};
 }
 
-/// @param checkpoint the one to go on from, which has computed it @throws mps::Error for pictures of other channels
-std::optional<train::Normalization> normalizationOf(const TrainingOptions& options,
-                                                    const train::Dataset& data,
-                                                    const std::optional<CheckpointFile>& checkpoint) {
-  if (options.normalization == "none") return std::nullopt;
-  if (options.normalization == "computed") {
-    auto computed = checkpoint ? checkpoint->networkOptions().normalization : std::nullopt;
-    return computed ? computed : train::Normalization::of(data);
-  }
-  auto imagenet = train::Normalization::imagenet();
-  checkNormalization(imagenet, data.shape());
-  return imagenet;
-}
-
-Network networkFor(const std::shared_ptr<mtl::Device>& device, const TrainingOptions& options,
-                   const train::Dataset& data, const train::Shape& pictures, double learningRate,
-                   double weightDecay, const std::optional<CheckpointFile>& checkpoint) {
-  NetworkOptions network;
-  network.name = options.network;
-  network.width = pictures.width;
-  network.height = pictures.height;
-  network.channels = pictures.channels;
-  network.classNames = data.classNames();
-  network.normalization = normalizationOf(options, data, checkpoint);
-  network.batchSize = options.batchSize;
-  network.seed = options.seed;
-  network.frozen = options.frozen;
-  network.format = options.format == "float16" ? mps::ImageFeatureChannelFormat::Float16
-                                               : mps::ImageFeatureChannelFormat::Float32;
-  network.allowReducedPrecision = options.allowReducedPrecision;
-  network.optimizer = train::makeOptimizer(device, options.optimizer, learningRate, weightDecay);
-  network.adamForm = train::adamFormOf(options.optimizer);
-  // A file that is not this network's is refused before the network takes memory.
-  if (options.resume) {
-    const CheckpointFile file = CheckpointFile::read(options.out / checkpointName);
-    // Where it is of another network, the setting that differs is what to say.
-    if (file.isOf(network)) {
-      network.expectTensor = file.tensorCheck();
-      network.description = file.networkOptions().description;
-    }
-  } else if (!options.initialWeights.empty()) {
-    network.expectTensor = InitialWeights(options.initialWeights).tensorCheck();
-  }
-  return buildNetwork(device, network);
-}
-
-bool isFirstRank(const TrainingOptions& options) {
-  return !train::detail::areSeveral(options.ranks) || options.ranks->rank() == 0;
-}
-
 /// A folder that is there is locked before anything is read from it.
 std::optional<FolderLock> lockIfThere(const TrainingOptions& options) {
   std::error_code ignored;
   if (!isFirstRank(options) || !std::filesystem::is_directory(options.out, ignored)) return std::nullopt;
   return std::optional<FolderLock>(std::in_place, options.out);
-}
-
-/// Whether a file may be replaced by a new training's: a checkpoint from before the first step holds nothing that is lost.
-bool isReplaceable(const std::filesystem::path& checkpoint) {
-  std::error_code ignored;
-  if (!std::filesystem::is_regular_file(checkpoint, ignored))
-    return true;  // what else is there cannot be written
-  try {
-    return CheckpointFile::read(checkpoint).position().step == 0;
-  } catch (const mps::Error&) {
-    return false;
-  }
-}
-
-/// The checkpoint to go on from; nothing for a new training.
-std::optional<CheckpointFile> checkpointOf(const TrainingOptions& options) {
-  if (options.resume) return CheckpointFile::read(options.out / checkpointName);
-  if (isFirstRank(options) && !options.overwrite && !isReplaceable(options.out / checkpointName))
-    throw mps::Error("the folder " + options.out.string() +
-                     " holds a training already: --resume goes on with it, --overwrite replaces it; or give "
-                     "another --out");
-  return std::nullopt;
-}
-
-/// With the augmentation that the user asks for, or else that of the training that is resumed.
-DataOptions dataOptions(const TrainingOptions& options, const std::optional<CheckpointFile>& checkpoint) {
-  DataOptions pictures = options.pictures;
-  const train::Augmentation unset = checkpoint ? checkpoint->augmentation() : train::Augmentation{};
-  pictures.augmentation = options.augmentation.value_or(unset);
-  return pictures;
-}
-
-/// With what the data decide where the user has not.
-TrainingOptions completed(TrainingOptions options, const DataOptions& pictures,
-                          const train::Dataset& training) {
-  options.pictures = pictures;
-  const TrainingChoice choice = chooseTraining(isPictureFolder(options.data), training.size());
-  if (options.network.empty()) options.network = choice.network;
-  if (options.epochs == 0) options.epochs = choice.epochs;
-  if (options.batchSize == 0) options.batchSize = choice.batchSize;
-  if (options.schedule.empty()) options.schedule = choice.schedule;
-  // Numbers for the network, course and optimiser that were chosen; with others they may be no good.
-  const bool isChosen = options.network == choice.network && options.schedule == choice.schedule &&
-                        options.optimizer == TrainingOptions().optimizer;
-  if (!options.learningRate && isChosen) options.learningRate = choice.learningRate;
-  if (!options.weightDecay && isChosen) options.weightDecay = choice.weightDecay;
-  return options;
 }
 
 /// "3 classes: cat, dog, owl", "1000 classes: cat, dog, ..."
@@ -162,32 +64,6 @@ std::string joined(const std::vector<std::string>& texts) {
   std::string all;
   for (const std::string& text : texts) all += (all.empty() ? "" : ",") + text;
   return all;
-}
-
-/// Of the option --class-weights. @throws mps::Error for what is none
-std::vector<float> classWeightsOf(const std::string& text, const train::Dataset& training) {
-  const std::size_t classes = training.classCount();
-  if (text == "none") return {};
-  if (text == "balanced") return train::balancedClassWeights(training);
-  std::vector<float> weights;
-  std::string_view rest = text;
-  while (true) {
-    const std::string_view number = rest.substr(0, rest.find(','));
-    float weight = 0;
-    const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), weight);
-    if (error != std::errc{} || end != number.data() + number.size())
-      throw mps::Error("--class-weights " + text + ": give none, balanced, or " + std::to_string(classes) +
-                       " numbers with commas between");
-    weights.push_back(weight);
-    if (number.size() == rest.size()) break;
-    rest.remove_prefix(number.size() + 1);
-  }
-  try {
-    train::detail::checkClassWeights(weights, classes);
-  } catch (const mps::Error& error) {
-    throw mps::Error("--class-weights " + text + ": " + error.what());
-  }
-  return weights;
 }
 
 /// Nothing when it cannot be read.

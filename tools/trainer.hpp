@@ -21,6 +21,7 @@
 #include "tools/networks.hpp"
 #include "tools/progress.hpp"
 #include "tools/tensorboard/training_events.hpp"
+#include "tools/training_options.hpp"
 #include "train/batch_loader.hpp"
 #include "train/class_weights.hpp"
 #include "train/dataset_batches.hpp"
@@ -33,48 +34,6 @@ class CommandQueue;
 }  // namespace mtl
 
 namespace unmetal {
-
-/// What `unmetal train` was asked for.
-struct TrainingOptions {
-  std::string data = "fashion-mnist";
-  DataOptions pictures;  ///< of a folder
-  /// Empty or 0: what chooseTraining() says. @{
-  std::string network;
-  std::uint64_t epochs = 0;
-  std::size_t batchSize = 0;
-  std::string schedule;
-  /// @}
-  std::string optimizer = "adam";
-  std::optional<double> learningRate;  ///< unset: the optimiser's own
-  double warmup = 0;                   ///< epochs in front of the schedule
-  std::optional<double> weightDecay;   ///< unset: the optimiser's own
-  double clipNorm = 0;                 ///< of all gradients; 0: they are not clipped
-  std::vector<std::string> frozen;     ///< what the labels of layers begin with that are not trained
-  std::string bestBy = "accuracy";     ///< or loss: what makes an epoch the best one
-  std::uint64_t patience = 0;          ///< epochs without a better one after which it ends; 0: none
-  std::string classWeights = "none";   ///< balanced, or a number for each class
-  std::uint64_t seed = 0;
-  std::string format = "float32";  ///< of activations, or float16
-  bool allowReducedPrecision = false;
-  std::filesystem::path out = "unmetal-run";
-  std::string graph = "forward";  ///< what is drawn: the layers in graph.svg; or all: graph.dot, too
-  bool tensorBoard = false;       ///< whether event files are written
-  bool resume = false;
-  bool overwrite = false;                ///< whether a training that lies in the folder is replaced
-  bool quiet = false;                    ///< whether nothing is printed on the way
-  std::filesystem::path initialWeights;  ///< written by PyTorch; empty: the seed's
-  double checkpointSeconds = 5;
-  std::optional<std::uint64_t> lastStep;  ///< stop here, before the last epoch ends
-  /// Of every data set; unset: none, or what a checkpoint says that is resumed from. Decides on pictures.augmentation.
-  std::optional<train::Augmentation> augmentation;
-  std::string normalization = "none";  ///< of pictures: none, imagenet, or computed of those for training
-  /// Asked after each step: whether to write a checkpoint and stop here. Empty: no.
-  std::function<bool()> isStopWanted;
-  /// Of several ranks, see train::TrainerOptions. @{
-  train::detail::Ranks ranks;
-  bool synchronizesBatchNormalization = true;
-  /// @}
-};
 
 /// One training, from the first step to the last.
 ///
