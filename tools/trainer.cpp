@@ -21,7 +21,6 @@
 #include "tools/initial_weights.hpp"
 #include "tools/mistakes.hpp"
 #include "tools/text.hpp"
-#include "tools/training_choice.hpp"
 #include "train/fixed_point.hpp"
 #include "train/optimizers.hpp"
 #include "train/trainer.hpp"
