@@ -86,9 +86,9 @@ class Drawing {
 
  private:
   [[nodiscard]] std::string explanation() const {
-    const std::string all = "rows: what they are, columns: what they were taken for; " +
-                            formatFixed(100 * matrix_.accuracy(), 2) + " % of " +
-                            std::to_string(matrix_.total()) + " pictures are right";
+    std::string all = "rows: what they are, columns: what they were taken for; " +
+                      formatFixed(100 * matrix_.accuracy(), 2) + " % of " + std::to_string(matrix_.total()) +
+                      " pictures are right";
     if (classes_.size() == matrix_.classNames().size()) return all;
     return all + "; the " + std::to_string(classes_.size()) + " classes with the most mistakes of " +
            std::to_string(matrix_.classNames().size());

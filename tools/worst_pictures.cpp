@@ -97,8 +97,9 @@ std::string drawWorstPictures(const std::string& title, const WorstPictures& wor
             "the pictures whose class got the least probability; below it what they were taken for");
   for (std::size_t i = 0; i < worst.entries().size(); ++i) {
     const WorstPictures::Entry& entry = worst.entries()[i];
+    const std::size_t row = i / columns;
     const Point at{sheetMargin + columnWidth * static_cast<double>(i % columns),
-                   sheetHead + 8 + rowHeight * static_cast<double>(i / columns)};
+                   sheetHead + 8 + rowHeight * static_cast<double>(row)};
     svg.element("image",
                 {{"x", pixels(at.first)},
                  {"y", pixels(at.second)},
