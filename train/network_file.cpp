@@ -91,7 +91,7 @@ void Network::save(const std::filesystem::path& path) const {
     for (auto& tensor : layer->tensors(false)) tensors.push_back(std::move(tensor));
   mps::SafetensorsMetadata metadata{{networkKey, detail::networkText(layers())}};
   if (normalization()) detail::addTo(metadata, *normalization());
-  mps::writeSafetensors(path, std::move(tensors), std::move(metadata));
+  mps::writeSafetensors(path, std::move(tensors), metadata);
 }
 
 Network Network::load(const std::filesystem::path& path, const NetworkOptions& options,

@@ -29,17 +29,16 @@ void append(std::optional<nb::list> list, const std::vector<Item>& items) {
   for (const Item& item : items) list->append(item);
 }
 
-ImagePointer encode(NNGraph& self, const CommandBufferPointer& commandBuffer, Images images, States states,
-                    const std::optional<nb::list>& intermediateImages,
+ImagePointer encode(NNGraph& self, const CommandBufferPointer& commandBuffer, const Images& images,
+                    const States& states, const std::optional<nb::list>& intermediateImages,
                     const std::optional<nb::list>& destinationStates) {
   Images intermediates;
   States results;
   ImagePointer image;
   {
     const LockReleased released;
-    image =
-        self.encode(commandBuffer, std::move(images), std::move(states),
-                    intermediateImages ? &intermediates : nullptr, destinationStates ? &results : nullptr);
+    image = self.encode(commandBuffer, images, states, intermediateImages ? &intermediates : nullptr,
+                        destinationStates ? &results : nullptr);
   }
   append(intermediateImages, intermediates);
   append(destinationStates, results);
@@ -98,8 +97,8 @@ void bindEncodes(nb::class_<NNGraph, mps::Kernel>& graph) {
            "destination_states"_a.none() = nb::none(), documentation)
       .def(
           "execute_async",
-          [](NNGraph& self, Images images, Handler handler) {
-            return self.executeAsync(std::move(images), handlerOf(std::move(handler)));
+          [](NNGraph& self, const Images& images, Handler handler) {
+            return self.executeAsync(images, handlerOf(std::move(handler)));
           },
           "source_images"_a, "handler"_a, Released(),
           "Encodes at once on a command buffer of the graph's own, commits, and calls handler(result, error) "
