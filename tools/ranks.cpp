@@ -50,24 +50,24 @@ DeviceOptions deviceOfRank(DeviceOptions device, const RankOptions& options, con
 }
 
 /// Whether this rank is the lowest that is there. One that came too late knows of itself alone.
-bool speaksFirst(const mps::Communicator& communicator) {
-  const std::vector<int> missing = communicator.missingRanks();
-  if (std::ranges::find(missing, communicator.rank()) != missing.end()) return false;
-  for (int rank = 0; rank < communicator.rank(); ++rank)
-    if (std::ranges::find(missing, rank) == missing.end()) return false;
+bool speaksFirst(int rank, const std::vector<int>& missing) {
+  if (std::ranges::find(missing, rank) != missing.end()) return false;
+  for (int lower = 0; lower < rank; ++lower)
+    if (std::ranges::find(missing, lower) == missing.end()) return false;
   return true;
 }
 
 /// The others may have the same to say, and may wait for this rank: its end must wait for none of them.
-[[noreturn]] void endAlone(mps::Communicator& communicator, const std::string& message, int status) {
+/// @param waitedInVain for a rank; where nobody knows for which, it may be this one, and those that do know speak before
+[[noreturn]] void endAlone(mps::Communicator& communicator, const std::string& message, bool waitedInVain) {
   communicator.giveUp();
-  std::string rank;
-  if (!speaksFirst(communicator)) {
-    std::this_thread::sleep_for(silence);
-    rank = "rank " + std::to_string(communicator.rank()) + ": ";
-  }
-  printError(rank + message);
-  exitProgram(status);
+  const int rank = communicator.rank();
+  const std::vector<int> missing = communicator.missingRanks();
+  if (waitedInVain && missing.empty()) std::this_thread::sleep_for(silence);
+  const bool isFirst = speaksFirst(rank, missing);
+  if (!isFirst) std::this_thread::sleep_for(silence);
+  printError((isFirst ? "" : "rank " + std::to_string(rank) + ": ") + message);
+  exitProgram(waitedInVain ? kExitRankMissing : kExitError);
 }
 
 void runOneOfSeveral(const RankOptions& options, const std::shared_ptr<mtl::Device>& device,
@@ -83,8 +83,8 @@ void runOneOfSeveral(const RankOptions& options, const std::shared_ptr<mtl::Devi
     if (communicator->rank() == 0) throw;
     exitProgram(kExitError);
   } catch (const std::exception& error) {
-    const bool isGone = !communicator->failure().empty();
-    endAlone(*communicator, error.what() + (isGone ? hint : ""), isGone ? kExitRankMissing : kExitError);
+    const bool waitedInVain = !communicator->failure().empty();
+    endAlone(*communicator, error.what() + (waitedInVain ? hint : ""), waitedInVain);
   }
 }
 
