@@ -126,11 +126,15 @@ void addBenchCommand(CLI::App& program) {
   for (const char* name : {"--picture-size", "--skip-bad", "--augment", "--batch"})
     command->get_option(name)->needs(data);
   command->callback([arguments, command] {
-    if (isOneOfSeveral(arguments->ranks))
+    if (isOneOfSeveral(arguments->ranks)) {
+      for (const char* name : {"--data", "--implementation", "--megabytes", "--json"})
+        if (command->count(name) > 0)
+          throw mps::Error(std::string("bench: ") + name + " is not for several ranks");
       return runAsRank(arguments->device, arguments->ranks, "",
                        [&](const auto& device, const train::detail::Ranks& ranks) {
                          benchRanks(device, ranks, arguments->filter);
                        });
+    }
     if (arguments->loading.data.empty()) return runBench(*arguments);
     for (const char* name : {"--filter", "--implementation", "--megabytes"})
       if (command->count(name) > 0)

@@ -23,7 +23,6 @@
 #include "tools/text.hpp"
 #include "train/fixed_point.hpp"
 #include "train/optimizers.hpp"
-#include "train/trainer.hpp"
 
 namespace unmetal {
 namespace {

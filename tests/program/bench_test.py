@@ -40,6 +40,11 @@ class Bench(ProgramTest):
             done = run("bench", "--data", "synthetic", *options)
             self.assertEqual((done.returncode, done.stderr), (2, f"unmetal: bench: {options[0]} is about kernels, --data about the "
                                                                  "loader; give one of them\n"))
+        several = {**os.environ, "OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_RANK": "0",
+                   "OMPI_COMM_WORLD_LOCAL_SIZE": "2"}
+        for options in (["--data", "synthetic"], ["--json", path], ["--megabytes", 2], ["--implementation", "all"]):
+            done = run("bench", *options, env=several)
+            self.assertEqual((done.returncode, done.stderr), (2, f"unmetal: bench: {options[0]} is not for several ranks\n"))
         done = run("bench", "--augment", "flip")
         self.assertIn("--augment", done.stderr)
         self.assertNotEqual(done.returncode, 0)
