@@ -13,6 +13,7 @@
 #include "mps/core/error.hpp"
 #include "mtl/command_buffer.hpp"
 #include "mtl/command_queue.hpp"
+#include "train/fixed_point.hpp"
 #include "train/normalization_file.hpp"
 
 namespace unmetal {
@@ -41,12 +42,6 @@ Number numberOf(const mps::SafetensorsHeader& file, const std::string& key) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc{} || end != text.data() + text.size()) throw file.error(key + " is no number");
   return value;
-}
-
-std::string textOf(float value) {
-  char text[32];
-  const auto result = std::to_chars(std::begin(text), std::end(text), value);
-  return {text, result.ptr};
 }
 
 /// Whether earlier versions wrote checkpoints without this setting.

@@ -16,18 +16,12 @@
 #include "mps/weights/atomic_file.hpp"
 #include "mps/weights/input_file.hpp"
 #include "mps/weights/interrupted_call.hpp"
+#include "train/fixed_point.hpp"
 
 namespace unmetal {
 namespace {
 
 constexpr std::uint64_t largestMetricsFile = std::uint64_t{1} << 30;
-
-template <class Number, class... Format>
-std::string textOf(Number number, Format... howTo) {
-  std::array<char, 400> text{};
-  const auto result = std::to_chars(text.data(), text.data() + text.size(), number, howTo...);
-  return {text.data(), result.ptr};
-}
 
 /// The number that is the whole text; nothing when it is not one.
 template <class Number>
@@ -122,11 +116,10 @@ std::string metricsHeader() {
 
 std::string formatMetricsRow(const MetricsRow& row) {
   const auto orEmpty = [](const auto& number) { return number ? textOf(*number) : std::string(); };
-  constexpr auto fixed = std::chars_format::fixed;
   return textOf(row.epoch) + "," + textOf(row.step) + "," + textOf(row.trainLoss) + "," +
          orEmpty(row.trainAccuracy) + "," + orEmpty(row.validationLoss) + "," +
          orEmpty(row.validationAccuracy) + "," + orEmpty(row.learningRate) + "," +
-         textOf(row.imagesPerSecond, fixed, 1) + "," + (row.seconds ? textOf(*row.seconds, fixed, 3) : "");
+         formatFixed(row.imagesPerSecond, 1) + "," + (row.seconds ? formatFixed(*row.seconds, 3) : "");
 }
 
 std::vector<MetricsRow> parseMetrics(const std::string& text, const std::string& name) {

@@ -6,16 +6,10 @@
 #include <string>
 
 #include "tools/suggestion.hpp"
+#include "train/fixed_point.hpp"
 
 namespace unmetal {
 namespace {
-
-template <class Number>
-std::string textOf(Number number) {
-  std::array<char, 400> text{};
-  const auto result = std::to_chars(text.data(), text.data() + text.size(), number);
-  return {text.data(), result.ptr};
-}
 
 template <class Number>
 CLI::Validator inside(const std::string& kind, Number least, Number most) {

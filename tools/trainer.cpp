@@ -1,7 +1,6 @@
 #include "tools/trainer.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <numeric>
 #include <utility>
@@ -34,12 +33,6 @@ constexpr const char* graphName = "graph.svg";
 constexpr const char* allStepsName = "graph.dot";
 /// The first ones take longer: kernels are chosen and memory is taken.
 constexpr std::uint64_t stepsToEstimate = 10;
-
-std::string textOf(double value) {
-  char text[32];
-  const auto result = std::to_chars(std::begin(text), std::end(text), value);
-  return {text, result.ptr};
-}
 
 /// A folder that is there is locked before anything is read from it.
 std::optional<FolderLock> lockIfThere(const TrainingOptions& options) {

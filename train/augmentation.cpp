@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "mps/core/error.hpp"
+#include "train/fixed_point.hpp"
 
 namespace unmetal::train {
 namespace {
@@ -36,12 +37,6 @@ bool isInRange(const NumberedChange& change, double value) {
 }
 /// Behind which of them `flip` stands.
 constexpr std::size_t changesBeforeFlip = 2;
-
-std::string numberText(double value) {
-  char text[32];
-  const auto result = std::to_chars(std::begin(text), std::end(text), value);
-  return {text, result.ptr};
-}
 
 mps::Error outOfRange(const NumberedChange& change, const std::string& number) {
   return {"augmentation", std::string(change.name), number, change.range};
@@ -117,7 +112,7 @@ std::string nameOf(const Augmentation& augmentation) {
     const double value = augmentation.*change.number;
     if (value == 0) continue;
     const bool isUsual = change.name == "crop" && value == Augmentation::usualCrop;
-    append(std::string(change.name) + (isUsual ? "" : ":" + numberText(value)));
+    append(std::string(change.name) + (isUsual ? "" : ":" + textOf(value)));
   }
   return name.empty() ? "none" : name;
 }
@@ -125,7 +120,7 @@ std::string nameOf(const Augmentation& augmentation) {
 void checkAugmentation(const Augmentation& augmentation, const Shape& pictures, const Shape& wanted) {
   for (const NumberedChange& change : numberedChanges)
     if (const double value = augmentation.*change.number; value != 0 && !isInRange(change, value))
-      throw outOfRange(change, numberText(value));
+      throw outOfRange(change, textOf(value));
   checkOneCrop(augmentation);
   const bool crops = augmentation.crop > 0 || augmentation.resizedCrop > 0;
   if (crops && (wanted.height > pictures.height || wanted.width > pictures.width))

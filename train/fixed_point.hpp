@@ -14,4 +14,11 @@ inline std::string formatFixed(double value, int decimals) {
   return {text.data(), end};
 }
 
+/// A number with as few digits as it takes to read the same one back, whatever the locale says.
+template <class Number>
+std::string textOf(Number value) {
+  std::array<char, 400> text{};
+  return {text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr};
+}
+
 }  // namespace unmetal

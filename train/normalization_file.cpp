@@ -1,10 +1,10 @@
 #include "train/normalization_file.hpp"
 
 #include <charconv>
-#include <iterator>
 #include <string>
 
 #include "mps/core/error.hpp"
+#include "train/fixed_point.hpp"
 
 namespace unmetal::train::detail {
 namespace {
@@ -14,12 +14,7 @@ constexpr const char* deviationKey = "picture.deviation";
 
 std::string textOfNumbers(std::span<const float> values) {
   std::string text;
-  for (const float value : values) {
-    char number[32];
-    const auto result = std::to_chars(std::begin(number), std::end(number), value);
-    if (!text.empty()) text += ' ';
-    text.append(number, result.ptr);
-  }
+  for (const float value : values) text += (text.empty() ? "" : " ") + textOf(value);
   return text;
 }
 

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "mps/core/error.hpp"
+#include "train/fixed_point.hpp"
 
 namespace unmetal::train {
 namespace {
@@ -26,12 +27,6 @@ bool takeNumber(std::string_view& text, double& number) {
   if (result.ec != std::errc() || !std::isfinite(number)) return false;
   text.remove_prefix(static_cast<std::size_t>(result.ptr - text.data()));
   return true;
-}
-
-std::string textOf(double number) {
-  std::array<char, 32> text{};
-  const auto result = std::to_chars(text.data(), text.data() + text.size(), number);
-  return {text.data(), result.ptr};
 }
 
 mps::Error unknown(const std::string& text) {
