@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "fuzz/tree_mutator.hpp"
-#include "mps/core/coder.hpp"
-#include "mps/core/error.hpp"
+#include "mps/core/coding/coder.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/graph/coded_kernels.hpp"
 #include "mtl/device.hpp"
 

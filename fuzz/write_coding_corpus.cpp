@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "mps/core/coder.hpp"
+#include "mps/core/coding/coder.hpp"
 #include "mps/graph/coded_kernels.hpp"
 #include "mps/graph/test_network.hpp"
 

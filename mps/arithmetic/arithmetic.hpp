@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "mps/core/cnn_binary_kernel.hpp"
-#include "mps/core/cnn_gradient_kernel.hpp"
-#include "mps/core/gradient_state.hpp"
+#include "mps/core/image/gradient_state.hpp"
+#include "mps/core/kernel/cnn_binary_kernel.hpp"
+#include "mps/core/kernel/cnn_gradient_kernel.hpp"
 
 /// Arithmetic of two images, element by element (MPSCNNMath.h).
 namespace mps {

@@ -8,11 +8,11 @@
 #include <string>
 #include <vector>
 
-#include "mps/core/batch_normalization_data_source.hpp"
-#include "mps/core/cnn_gradient_kernel.hpp"
-#include "mps/core/cnn_kernel.hpp"
-#include "mps/core/layer_kernel.hpp"
-#include "mps/core/neuron_descriptor.hpp"
+#include "mps/core/kernel/cnn_gradient_kernel.hpp"
+#include "mps/core/kernel/cnn_kernel.hpp"
+#include "mps/core/layer/batch_normalization_data_source.hpp"
+#include "mps/core/layer/layer_kernel.hpp"
+#include "mps/core/neuron/neuron_descriptor.hpp"
 #include "mps/distributed/batch_share.hpp"
 
 /// Batch normalisation (MPSCNNBatchNormalization.h): four kernels, two for each

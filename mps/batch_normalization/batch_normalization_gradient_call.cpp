@@ -3,9 +3,9 @@
 
 #include "mps/batch_normalization/batch_normalization.hpp"
 #include "mps/batch_normalization/batch_normalization_problem.hpp"
-#include "mps/core/call.hpp"
-#include "mps/core/coder.hpp"
-#include "mps/core/error.hpp"
+#include "mps/core/coding/coder.hpp"
+#include "mps/core/kernel/call.hpp"
+#include "mps/core/types/error.hpp"
 #include "mtl/buffer.hpp"
 #include "mtl/command_buffer.hpp"
 #include "mtl/memory.hpp"

@@ -1,8 +1,8 @@
 #include "mps/batch_normalization/matrix_batch_normalization.hpp"
 
 #include "mps/batch_normalization/matrix_columns.hpp"
-#include "mps/core/coder.hpp"
-#include "mps/core/normalization_parameters.hpp"
+#include "mps/core/coding/coder.hpp"
+#include "mps/core/layer/normalization_parameters.hpp"
 
 namespace mps {
 

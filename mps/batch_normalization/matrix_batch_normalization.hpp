@@ -4,10 +4,10 @@
 #include <memory>
 #include <string>
 
-#include "mps/core/kernel_neuron.hpp"
-#include "mps/core/matrix.hpp"
-#include "mps/core/matrix_kernel.hpp"
-#include "mps/core/vector.hpp"
+#include "mps/core/array/matrix.hpp"
+#include "mps/core/array/matrix_kernel.hpp"
+#include "mps/core/array/vector.hpp"
+#include "mps/core/neuron/kernel_neuron.hpp"
 
 /// Batch normalisation of matrices whose n rows are samples and whose columns are channels (MPSMatrixBatchNormalization.h;
 /// For column j, with r = 1 / sqrt(variance + epsilon) (Apple's header leaves the root out) and f
@@ -16,7 +16,7 @@
 ///     h_ij = (x_ij - mean_j) r_j        z_ij = gamma_j h_ij + beta_j        y_ij = f(z_ij)
 ///
 /// Vectors have the type of the matrices and one element for each column, from their first element on; gamma null means
-/// 1, beta null 0. Origins, batches and types are described in mps/core/matrix_kernel.hpp.
+/// 1, beta null 0. Origins, batches and types are described in mps/core/array/matrix_kernel.hpp.
 namespace mps {
 
 namespace detail {

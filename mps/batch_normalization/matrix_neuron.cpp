@@ -1,9 +1,9 @@
 #include "mps/batch_normalization/matrix_neuron.hpp"
 
 #include "mps/batch_normalization/matrix_columns.hpp"
-#include "mps/core/checked_number.hpp"
-#include "mps/core/coder.hpp"
-#include "mps/core/error.hpp"
+#include "mps/core/coding/coder.hpp"
+#include "mps/core/types/checked_number.hpp"
+#include "mps/core/types/error.hpp"
 
 namespace mps {
 

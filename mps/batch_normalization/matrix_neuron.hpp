@@ -4,13 +4,13 @@
 #include <span>
 #include <string>
 
-#include "mps/core/kernel_neuron.hpp"
-#include "mps/core/matrix.hpp"
-#include "mps/core/matrix_kernel.hpp"
-#include "mps/core/vector.hpp"
+#include "mps/core/array/matrix.hpp"
+#include "mps/core/array/matrix_kernel.hpp"
+#include "mps/core/array/vector.hpp"
+#include "mps/core/neuron/kernel_neuron.hpp"
 
 /// Neurons of matrices whose rows are samples and whose columns are channels (MPSMatrixNeuron.h).
-/// Origins, batches and types are described in mps/core/matrix_kernel.hpp; vectors have the type of the matrices.
+/// Origins, batches and types are described in mps/core/array/matrix_kernel.hpp; vectors have the type of the matrices.
 namespace mps {
 
 namespace detail {

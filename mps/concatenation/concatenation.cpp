@@ -4,13 +4,13 @@
 #include <any>
 
 #include "mps/concatenation/concatenation_problem.hpp"
-#include "mps/core/as_signed.hpp"
-#include "mps/core/call.hpp"
-#include "mps/core/coder.hpp"
-#include "mps/core/error.hpp"
-#include "mps/core/gradient_state.hpp"
-#include "mps/core/plan_for.hpp"
-#include "mps/core/pointwise.hpp"
+#include "mps/core/coding/coder.hpp"
+#include "mps/core/image/gradient_state.hpp"
+#include "mps/core/kernel/call.hpp"
+#include "mps/core/kernel/pointwise.hpp"
+#include "mps/core/plan/plan_for.hpp"
+#include "mps/core/types/as_signed.hpp"
+#include "mps/core/types/error.hpp"
 #include "mtl/command_buffer.hpp"
 #include "mtl/device.hpp"
 

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "mps/core/cnn_gradient_kernel.hpp"
-#include "mps/core/cnn_multiary_kernel.hpp"
+#include "mps/core/kernel/cnn_gradient_kernel.hpp"
+#include "mps/core/kernel/cnn_multiary_kernel.hpp"
 
 /// Concatenation along the feature channels. Apple shows its nodes alone; the kernels behind them
 /// are an extension.

@@ -5,10 +5,10 @@
 
 #include "mps/convolution/convolution_problem.hpp"
 #include "mps/convolution/convolution_weights.hpp"
-#include "mps/core/as_signed.hpp"
-#include "mps/core/call.hpp"
-#include "mps/core/coder.hpp"
-#include "mps/core/error.hpp"
+#include "mps/core/coding/coder.hpp"
+#include "mps/core/kernel/call.hpp"
+#include "mps/core/types/as_signed.hpp"
+#include "mps/core/types/error.hpp"
 #include "mtl/command_buffer.hpp"
 
 namespace mps {

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "mps/convolution/kernel_with_weights.hpp"
-#include "mps/core/cnn_gradient_kernel.hpp"
-#include "mps/core/cnn_kernel.hpp"
+#include "mps/core/kernel/cnn_gradient_kernel.hpp"
+#include "mps/core/kernel/cnn_kernel.hpp"
 
 /// Transposed convolution and its gradients (MPSCNNConvolution.h).
 namespace mps {

@@ -1,8 +1,8 @@
 #include "mps/convolution/fully_connected.hpp"
 
 #include "mps/convolution/convolution_problem.hpp"
-#include "mps/core/call.hpp"
-#include "mps/core/error.hpp"
+#include "mps/core/kernel/call.hpp"
+#include "mps/core/types/error.hpp"
 
 namespace mps {
 namespace {

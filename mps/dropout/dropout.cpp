@@ -2,12 +2,12 @@
 
 #include <any>
 
-#include "mps/core/as_signed.hpp"
-#include "mps/core/call.hpp"
-#include "mps/core/coder.hpp"
-#include "mps/core/error.hpp"
-#include "mps/core/plan_for.hpp"
-#include "mps/core/pointwise.hpp"
+#include "mps/core/coding/coder.hpp"
+#include "mps/core/kernel/call.hpp"
+#include "mps/core/kernel/pointwise.hpp"
+#include "mps/core/plan/plan_for.hpp"
+#include "mps/core/types/as_signed.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/dropout/dropout_problem.hpp"
 #include "mtl/device.hpp"
 

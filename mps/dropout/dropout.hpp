@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "mps/core/cnn_gradient_kernel.hpp"
-#include "mps/core/cnn_kernel.hpp"
-#include "mps/core/gradient_state.hpp"
-#include "mps/core/node.hpp"
+#include "mps/core/image/gradient_state.hpp"
+#include "mps/core/kernel/cnn_gradient_kernel.hpp"
+#include "mps/core/kernel/cnn_kernel.hpp"
+#include "mps/core/kernel/node.hpp"
 #include "mps/distributed/batch_share.hpp"
 
 /// Dropout (MPSCNNDropout.h).

@@ -2,9 +2,9 @@
 
 #include <vector>
 
-#include "mps/core/call.hpp"
-#include "mps/core/coder.hpp"
-#include "mps/core/error.hpp"
+#include "mps/core/coding/coder.hpp"
+#include "mps/core/kernel/call.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/gather/gather_problem.hpp"
 
 namespace mps {

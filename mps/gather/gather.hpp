@@ -5,8 +5,8 @@
 #include <string>
 #include <utility>
 
-#include "mps/core/nd_array.hpp"
-#include "mps/core/nd_array_kernel.hpp"
+#include "mps/core/array/nd_array.hpp"
+#include "mps/core/array/nd_array_kernel.hpp"
 
 /// Parts of arrays, chosen by indices on the device (MPSNDArrayGather.h).
 namespace mps {

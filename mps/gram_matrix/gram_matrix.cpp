@@ -3,12 +3,12 @@
 #include <cstdint>
 #include <utility>
 
-#include "mps/core/call.hpp"
-#include "mps/core/checked_number.hpp"
-#include "mps/core/coder.hpp"
-#include "mps/core/error.hpp"
-#include "mps/core/image.hpp"
-#include "mps/core/plan_for.hpp"
+#include "mps/core/coding/coder.hpp"
+#include "mps/core/image/image.hpp"
+#include "mps/core/kernel/call.hpp"
+#include "mps/core/plan/plan_for.hpp"
+#include "mps/core/types/checked_number.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/gram_matrix/gram_matrix_problem.hpp"
 #include "mtl/device.hpp"
 

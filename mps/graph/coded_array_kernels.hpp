@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "mps/core/nd_array.hpp"
+#include "mps/core/array/nd_array.hpp"
 #include "mps/gather/gather.hpp"
 #include "mps/graph/coded_kernel.hpp"
 

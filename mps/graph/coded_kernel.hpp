@@ -7,11 +7,11 @@
 #include <utility>
 #include <vector>
 
-#include "mps/core/coder.hpp"
-#include "mps/core/kernel.hpp"
-#include "mps/core/matrix.hpp"
-#include "mps/core/test_images.hpp"
-#include "mps/core/vector.hpp"
+#include "mps/core/array/matrix.hpp"
+#include "mps/core/array/vector.hpp"
+#include "mps/core/coding/coder.hpp"
+#include "mps/core/kernel/kernel.hpp"
+#include "mps/core/testing/test_images.hpp"
 
 /// What the entries of the list of coded kernels (coded_kernels.hpp) are made of.
 namespace mps::test {

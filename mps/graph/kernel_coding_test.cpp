@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "mps/convolution/convolution_weights.hpp"
-#include "mps/core/coder.hpp"
-#include "mps/core/loss_scale.hpp"
-#include "mps/core/test_images.hpp"
+#include "mps/core/coding/coder.hpp"
+#include "mps/core/layer/loss_scale.hpp"
+#include "mps/core/testing/test_images.hpp"
 #include "mps/graph/coded_kernels.hpp"
 #include "mps/graph/test_network.hpp"
 #include "mps/pooling/pooling_node.hpp"

@@ -5,7 +5,7 @@
 #include "mps/convolution/convolution.hpp"
 #include "mps/convolution/convolution_transpose.hpp"
 #include "mps/convolution/fully_connected.hpp"
-#include "mps/core/coder.hpp"
+#include "mps/core/coding/coder.hpp"
 #include "mps/dropout/dropout.hpp"
 #include "mps/gram_matrix/gram_matrix.hpp"
 #include "mps/graph/graph_coding.hpp"

@@ -2,10 +2,10 @@
 
 #include <utility>
 
-#include "mps/core/coded_data_sources.hpp"
-#include "mps/core/coder.hpp"
-#include "mps/core/error.hpp"
-#include "mps/core/shared_copies.hpp"
+#include "mps/core/coding/coder.hpp"
+#include "mps/core/layer/coded_data_sources.hpp"
+#include "mps/core/layer/shared_copies.hpp"
+#include "mps/core/types/error.hpp"
 
 namespace mps {
 namespace {

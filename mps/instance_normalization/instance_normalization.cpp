@@ -3,13 +3,13 @@
 #include <functional>
 #include <utility>
 
-#include "mps/core/call.hpp"
-#include "mps/core/coded_data_sources.hpp"
-#include "mps/core/coder.hpp"
-#include "mps/core/error.hpp"
-#include "mps/core/loaded_source.hpp"
-#include "mps/core/normalization_parameters.hpp"
-#include "mps/core/shared_copies.hpp"
+#include "mps/core/coding/coder.hpp"
+#include "mps/core/kernel/call.hpp"
+#include "mps/core/layer/coded_data_sources.hpp"
+#include "mps/core/layer/loaded_source.hpp"
+#include "mps/core/layer/normalization_parameters.hpp"
+#include "mps/core/layer/shared_copies.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/instance_normalization/instance_normalization_problem.hpp"
 #include "mtl/buffer.hpp"
 #include "mtl/command_buffer.hpp"

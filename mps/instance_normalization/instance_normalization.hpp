@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "mps/core/cnn_gradient_kernel.hpp"
-#include "mps/core/cnn_kernel.hpp"
-#include "mps/core/image_normalization_data_source.hpp"
-#include "mps/core/layer_kernel.hpp"
+#include "mps/core/kernel/cnn_gradient_kernel.hpp"
+#include "mps/core/kernel/cnn_kernel.hpp"
+#include "mps/core/layer/image_normalization_data_source.hpp"
+#include "mps/core/layer/layer_kernel.hpp"
 
 /// Instance normalisation (MPSCNNInstanceNormalization.h): each channel of each image is
 /// normalised with its own mean and variance over the m = width height pixels, in training and inference alike.

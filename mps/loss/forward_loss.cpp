@@ -2,11 +2,11 @@
 
 #include <limits>
 
-#include "mps/core/call.hpp"
-#include "mps/core/coder.hpp"
-#include "mps/core/error.hpp"
-#include "mps/core/gradient_state.hpp"
-#include "mps/core/tensor_copy.hpp"
+#include "mps/core/coding/coder.hpp"
+#include "mps/core/image/gradient_state.hpp"
+#include "mps/core/kernel/call.hpp"
+#include "mps/core/plan/tensor_copy.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/loss/loss_call.hpp"
 #include "mtl/command_buffer.hpp"
 

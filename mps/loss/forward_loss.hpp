@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "mps/core/cnn_gradient_kernel.hpp"
-#include "mps/core/cnn_kernel.hpp"
+#include "mps/core/kernel/cnn_gradient_kernel.hpp"
+#include "mps/core/kernel/cnn_kernel.hpp"
 #include "mps/loss/loss_descriptor.hpp"
 
 /// Losses as kernels with a gradient kernel of their own (MPSNNLoss.h): the loss is an image like

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "mps/core/cnn_kernel.hpp"
+#include "mps/core/kernel/cnn_kernel.hpp"
 #include "mps/loss/loss_descriptor.hpp"
 
 /// Losses (MPSCNNLoss.h). Without reduceAcrossBatch an image's loss and gradient have the same bits wherever

@@ -4,12 +4,12 @@
 #include <cstdint>
 #include <utility>
 
-#include "mps/core/call.hpp"
-#include "mps/core/checked_number.hpp"
-#include "mps/core/coder.hpp"
-#include "mps/core/core_decoders.hpp"
-#include "mps/core/error.hpp"
-#include "mps/core/plan_for.hpp"
+#include "mps/core/coding/coder.hpp"
+#include "mps/core/coding/core_decoders.hpp"
+#include "mps/core/kernel/call.hpp"
+#include "mps/core/plan/plan_for.hpp"
+#include "mps/core/types/checked_number.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/loss/loss_call.hpp"
 #include "mps/loss/loss_labels.hpp"
 #include "mps/loss/loss_problem.hpp"

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "mps/core/cnn_kernel.hpp"
+#include "mps/core/kernel/cnn_kernel.hpp"
 #include "mps/loss/loss.hpp"
 #include "mps/loss/yolo_loss_descriptor.hpp"
 

@@ -2,10 +2,10 @@
 
 #include <string>
 
-#include "mps/core/checked_number.hpp"
-#include "mps/core/coder.hpp"
-#include "mps/core/error.hpp"
-#include "mps/core/matrix_encoding.hpp"
+#include "mps/core/array/matrix_encoding.hpp"
+#include "mps/core/coding/coder.hpp"
+#include "mps/core/types/checked_number.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/matrix/matrix_problem.hpp"
 #include "mps/matrix/matrix_product.hpp"
 

@@ -4,13 +4,13 @@
 #include <memory>
 #include <string>
 
-#include "mps/core/matrix.hpp"
-#include "mps/core/matrix_kernel.hpp"
-#include "mps/core/vector.hpp"
+#include "mps/core/array/matrix.hpp"
+#include "mps/core/array/matrix_kernel.hpp"
+#include "mps/core/array/vector.hpp"
 #include "mtl/types.hpp"
 
 /// Products (MPSMatrixMultiplication.h). Origins, batches and types are described in
-/// mps/core/matrix_kernel.hpp.
+/// mps/core/array/matrix_kernel.hpp.
 namespace mps {
 
 /// C = alpha op(A) op(B) + beta C, op the identity or the transpose (MPSMatrixMultiplication).

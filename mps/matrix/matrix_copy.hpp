@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "mps/core/kernel.hpp"
-#include "mps/core/matrix.hpp"
-#include "mps/core/vector.hpp"
+#include "mps/core/array/matrix.hpp"
+#include "mps/core/array/vector.hpp"
+#include "mps/core/kernel/kernel.hpp"
 
 /// Copies of parts of matrices (MPSMatrixCopy in MPSMatrixCombination.h).
 namespace mps {

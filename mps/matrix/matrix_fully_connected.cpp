@@ -2,10 +2,10 @@
 
 #include <optional>
 
-#include "mps/core/checked_number.hpp"
-#include "mps/core/coder.hpp"
-#include "mps/core/matrix_encoding.hpp"
-#include "mps/core/row_sum.hpp"
+#include "mps/core/array/matrix_encoding.hpp"
+#include "mps/core/coding/coder.hpp"
+#include "mps/core/layer/row_sum.hpp"
+#include "mps/core/types/checked_number.hpp"
 #include "mps/matrix/matrix_product.hpp"
 
 namespace mps {

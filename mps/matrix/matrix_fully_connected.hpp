@@ -5,14 +5,14 @@
 #include <memory>
 #include <string>
 
-#include "mps/core/kernel_neuron.hpp"
-#include "mps/core/matrix.hpp"
-#include "mps/core/matrix_kernel.hpp"
-#include "mps/core/vector.hpp"
+#include "mps/core/array/matrix.hpp"
+#include "mps/core/array/matrix_kernel.hpp"
+#include "mps/core/array/vector.hpp"
+#include "mps/core/neuron/kernel_neuron.hpp"
 
 /// Fully connected layers made of matrices (MPSMatrixFullyConnected.h). Rows of
 /// the input are samples, its columns inputs; the weights have a row for each input and a column for each output, which
-/// is the transpose of CNNFullyConnected's. Origins, batches and types are described in mps/core/matrix_kernel.hpp;
+/// is the transpose of CNNFullyConnected's. Origins, batches and types are described in mps/core/array/matrix_kernel.hpp;
 /// vectors have the type of the matrices.
 namespace mps {
 

@@ -4,11 +4,11 @@
 #include <memory>
 #include <string>
 
-#include "mps/core/image.hpp"
-#include "mps/core/image_batch.hpp"
-#include "mps/core/kernel.hpp"
-#include "mps/core/matrix.hpp"
-#include "mps/core/types.hpp"
+#include "mps/core/array/matrix.hpp"
+#include "mps/core/image/image.hpp"
+#include "mps/core/image/image_batch.hpp"
+#include "mps/core/kernel/kernel.hpp"
+#include "mps/core/types/types.hpp"
 #include "mtl/types.hpp"
 
 /// Copies between images and the rows of a matrix (MPSImageCopy.h): for fully connected

@@ -3,10 +3,10 @@
 #include <array>
 #include <cmath>
 
-#include "mps/core/array_storage.hpp"
-#include "mps/core/coder.hpp"
-#include "mps/core/error.hpp"
-#include "mps/core/matrix_call.hpp"
+#include "mps/core/array/array_storage.hpp"
+#include "mps/core/array/matrix_call.hpp"
+#include "mps/core/coding/coder.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/matrix/matrix_problem.hpp"
 #include "mtl/buffer.hpp"
 #include "mtl/command_buffer.hpp"

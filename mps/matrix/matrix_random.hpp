@@ -7,10 +7,10 @@
 #include <span>
 #include <string>
 
-#include "mps/core/kernel.hpp"
-#include "mps/core/matrix.hpp"
-#include "mps/core/types.hpp"
-#include "mps/core/vector.hpp"
+#include "mps/core/array/matrix.hpp"
+#include "mps/core/array/vector.hpp"
+#include "mps/core/kernel/kernel.hpp"
+#include "mps/core/types/types.hpp"
 
 /// Random numbers in vectors and matrices (MPSMatrixRandom.h).
 ///

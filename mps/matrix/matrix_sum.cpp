@@ -3,10 +3,10 @@
 #include <optional>
 #include <vector>
 
-#include "mps/core/array_storage.hpp"
-#include "mps/core/coder.hpp"
-#include "mps/core/error.hpp"
-#include "mps/core/matrix_encoding.hpp"
+#include "mps/core/array/array_storage.hpp"
+#include "mps/core/array/matrix_encoding.hpp"
+#include "mps/core/coding/coder.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/matrix/matrix_problem.hpp"
 
 namespace mps {

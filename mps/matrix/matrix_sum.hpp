@@ -6,10 +6,10 @@
 #include <span>
 #include <string>
 
-#include "mps/core/kernel.hpp"
-#include "mps/core/kernel_neuron.hpp"
-#include "mps/core/matrix.hpp"
-#include "mps/core/vector.hpp"
+#include "mps/core/array/matrix.hpp"
+#include "mps/core/array/vector.hpp"
+#include "mps/core/kernel/kernel.hpp"
+#include "mps/core/neuron/kernel_neuron.hpp"
 #include "mtl/types.hpp"
 
 /// Sums of matrices (MPSMatrixSum.h).

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "mps/core/cnn_gradient_kernel.hpp"
-#include "mps/core/cnn_kernel.hpp"
-#include "mps/core/neuron_descriptor.hpp"
+#include "mps/core/kernel/cnn_gradient_kernel.hpp"
+#include "mps/core/kernel/cnn_kernel.hpp"
+#include "mps/core/neuron/neuron_descriptor.hpp"
 
 /// Neurons: a function of every value (MPSCNNNeuron.h). NNNeuronDescriptor lists the
 /// functions.

@@ -4,11 +4,11 @@
 #include <cmath>
 #include <limits>
 
-#include "mps/core/call.hpp"
-#include "mps/core/coder.hpp"
-#include "mps/core/error.hpp"
-#include "mps/core/plan_for.hpp"
-#include "mps/core/pointwise.hpp"
+#include "mps/core/coding/coder.hpp"
+#include "mps/core/kernel/call.hpp"
+#include "mps/core/kernel/pointwise.hpp"
+#include "mps/core/plan/plan_for.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/normalization/normalization_problem.hpp"
 #include "mtl/device.hpp"
 

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "mps/core/cnn_gradient_kernel.hpp"
-#include "mps/core/cnn_kernel.hpp"
+#include "mps/core/kernel/cnn_gradient_kernel.hpp"
+#include "mps/core/kernel/cnn_kernel.hpp"
 
 /// Normalisations by what lies around a value: neighbouring channels, or neighbouring pixels of its own channel
 /// (MPSCNNNormalization.h).

@@ -6,13 +6,13 @@
 #include <string>
 #include <vector>
 
-#include "mps/core/array_ref.hpp"
-#include "mps/core/batch_normalization_state.hpp"
-#include "mps/core/convolution_state.hpp"
-#include "mps/core/image_normalization_state.hpp"
-#include "mps/core/kernel.hpp"
-#include "mps/core/matrix.hpp"
-#include "mps/core/vector.hpp"
+#include "mps/core/array/matrix.hpp"
+#include "mps/core/array/vector.hpp"
+#include "mps/core/kernel/kernel.hpp"
+#include "mps/core/layer/batch_normalization_state.hpp"
+#include "mps/core/layer/convolution_state.hpp"
+#include "mps/core/layer/image_normalization_state.hpp"
+#include "mps/core/types/array_ref.hpp"
 #include "mps/optimizer/optimizer_descriptor.hpp"
 
 /// Optimisers (MPSNNOptimizers.h). Each update works element by element on float32 values

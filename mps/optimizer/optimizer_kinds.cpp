@@ -1,4 +1,4 @@
-#include "mps/core/checked_number.hpp"
+#include "mps/core/types/checked_number.hpp"
 #include "mps/optimizer/optimizer.hpp"
 #include "mps/optimizer/optimizer_problem.hpp"
 

@@ -4,10 +4,10 @@
 #include <any>
 #include <limits>
 
-#include "mps/core/call.hpp"
-#include "mps/core/coder.hpp"
-#include "mps/core/error.hpp"
-#include "mps/core/plan_for.hpp"
+#include "mps/core/coding/coder.hpp"
+#include "mps/core/kernel/call.hpp"
+#include "mps/core/plan/plan_for.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/pooling/pooling_problem.hpp"
 
 namespace mps {

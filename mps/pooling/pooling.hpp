@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "mps/core/cnn_gradient_kernel.hpp"
-#include "mps/core/cnn_kernel.hpp"
-#include "mps/core/node.hpp"
+#include "mps/core/kernel/cnn_gradient_kernel.hpp"
+#include "mps/core/kernel/cnn_kernel.hpp"
+#include "mps/core/kernel/node.hpp"
 
 /// Pooling: maximum, average, L2 norm and dilated maximum over a window, per feature channel
 /// (MPSCNNPooling.h). Channels never mix; the result has as many as were read.

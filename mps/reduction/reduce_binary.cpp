@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "mps/core/as_signed.hpp"
-#include "mps/core/call.hpp"
-#include "mps/core/coder.hpp"
-#include "mps/core/error.hpp"
-#include "mps/core/plan_for.hpp"
+#include "mps/core/coding/coder.hpp"
+#include "mps/core/kernel/call.hpp"
+#include "mps/core/plan/plan_for.hpp"
+#include "mps/core/types/as_signed.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/reduction/reduce_binary_problem.hpp"
 #include "mps/reduction/reduction_region.hpp"
 #include "mtl/device.hpp"

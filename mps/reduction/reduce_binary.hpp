@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "mps/core/cnn_binary_kernel.hpp"
+#include "mps/core/kernel/cnn_binary_kernel.hpp"
 
 /// Reductions of one image with the weights of another (MPSNNReduce.h).
 namespace mps {

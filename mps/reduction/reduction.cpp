@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <any>
 
-#include "mps/core/as_signed.hpp"
-#include "mps/core/call.hpp"
-#include "mps/core/checked_number.hpp"
-#include "mps/core/coder.hpp"
-#include "mps/core/error.hpp"
-#include "mps/core/plan_for.hpp"
+#include "mps/core/coding/coder.hpp"
+#include "mps/core/kernel/call.hpp"
+#include "mps/core/plan/plan_for.hpp"
+#include "mps/core/types/as_signed.hpp"
+#include "mps/core/types/checked_number.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/reduction/reduction_problem.hpp"
 #include "mps/reduction/reduction_region.hpp"
 #include "mtl/device.hpp"

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "mps/core/cnn_gradient_kernel.hpp"
-#include "mps/core/cnn_kernel.hpp"
+#include "mps/core/kernel/cnn_gradient_kernel.hpp"
+#include "mps/core/kernel/cnn_kernel.hpp"
 #include "mps/reduction/reduction_operation.hpp"
 
 /// Reductions along an axis (MPSNNReduce.h).

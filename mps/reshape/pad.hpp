@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "mps/core/cnn_gradient_kernel.hpp"
-#include "mps/core/cnn_kernel.hpp"
+#include "mps/core/kernel/cnn_gradient_kernel.hpp"
+#include "mps/core/kernel/cnn_kernel.hpp"
 
 /// Padding and slices (MPSNNReshape.h, MPSNNSlice.h).
 namespace mps {

@@ -1,9 +1,9 @@
 #include "mps/reshape/reshape.hpp"
 
-#include "mps/core/call.hpp"
-#include "mps/core/coder.hpp"
-#include "mps/core/error.hpp"
-#include "mps/core/plan_for.hpp"
+#include "mps/core/coding/coder.hpp"
+#include "mps/core/kernel/call.hpp"
+#include "mps/core/plan/plan_for.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/reshape/reshape_problem.hpp"
 #include "mtl/device.hpp"
 

@@ -1,8 +1,8 @@
 #include "mps/softmax/matrix_softmax.hpp"
 
-#include "mps/core/coder.hpp"
-#include "mps/core/matrix_encoding.hpp"
-#include "mps/core/plan_for.hpp"
+#include "mps/core/array/matrix_encoding.hpp"
+#include "mps/core/coding/coder.hpp"
+#include "mps/core/plan/plan_for.hpp"
 #include "mps/softmax/softmax_problem.hpp"
 
 namespace mps {

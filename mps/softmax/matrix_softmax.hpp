@@ -5,12 +5,12 @@
 #include <memory>
 #include <string>
 
-#include "mps/core/matrix.hpp"
-#include "mps/core/matrix_kernel.hpp"
+#include "mps/core/array/matrix.hpp"
+#include "mps/core/array/matrix_kernel.hpp"
 
 /// Softmax and log-softmax of the rows of matrices, one row per sample (MPSMatrixSoftMax.h). The
 /// largest value of a row with large values is subtracted before the exponential, so nothing overflows; a row's results have
-/// the same bits wherever it lies. Origins, batches and types are described in mps/core/matrix_kernel.hpp.
+/// the same bits wherever it lies. Origins, batches and types are described in mps/core/array/matrix_kernel.hpp.
 namespace mps {
 
 /// y_ij = exp(x_ij) / sum_k exp(x_ik) (MPSMatrixSoftMax).

@@ -1,8 +1,8 @@
 #include "mps/softmax/softmax.hpp"
 
-#include "mps/core/call.hpp"
-#include "mps/core/plan_for.hpp"
-#include "mps/core/pointwise.hpp"
+#include "mps/core/kernel/call.hpp"
+#include "mps/core/kernel/pointwise.hpp"
+#include "mps/core/plan/plan_for.hpp"
 #include "mps/softmax/softmax_problem.hpp"
 
 namespace mps {

@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "mps/core/cnn_gradient_kernel.hpp"
-#include "mps/core/cnn_kernel.hpp"
-#include "mps/core/node.hpp"
+#include "mps/core/kernel/cnn_gradient_kernel.hpp"
+#include "mps/core/kernel/cnn_kernel.hpp"
+#include "mps/core/kernel/node.hpp"
 
 /// Softmax and log-softmax over the feature channels of each pixel (MPSCNNSoftMax.h). Of a pixel with
 /// large values the largest one is subtracted before the exponential, so nothing overflows. A pixel's results have the same

@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "mps/core/call.hpp"
-#include "mps/core/coder.hpp"
-#include "mps/core/error.hpp"
+#include "mps/core/coding/coder.hpp"
+#include "mps/core/kernel/call.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/upsampling/crop_and_resize_problem.hpp"
 #include "mps/upsampling/upsampling_call.hpp"
 #include "mtl/device.hpp"

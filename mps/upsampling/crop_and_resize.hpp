@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "mps/core/cnn_kernel.hpp"
+#include "mps/core/kernel/cnn_kernel.hpp"
 
 /// Cutting out parts of an image and giving them one size (MPSNNResize.h).
 namespace mps {

@@ -6,10 +6,10 @@
 #include <tuple>
 #include <utility>
 
-#include "mps/core/as_signed.hpp"
-#include "mps/core/call.hpp"
-#include "mps/core/coder.hpp"
-#include "mps/core/error.hpp"
+#include "mps/core/coding/coder.hpp"
+#include "mps/core/kernel/call.hpp"
+#include "mps/core/types/as_signed.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/upsampling/grid_sample_problem.hpp"
 #include "mtl/device.hpp"
 

@@ -3,7 +3,7 @@
 #include <memory>
 #include <string>
 
-#include "mps/core/cnn_binary_kernel.hpp"
+#include "mps/core/kernel/cnn_binary_kernel.hpp"
 
 /// Sampling at positions that another image holds (MPSNNGridSample.h).
 namespace mps {

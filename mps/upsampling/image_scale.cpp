@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
-#include "mps/core/coder.hpp"
-#include "mps/core/error.hpp"
-#include "mps/core/gradient_state.hpp"
+#include "mps/core/coding/coder.hpp"
+#include "mps/core/image/gradient_state.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/upsampling/upsampling_call.hpp"
 #include "mtl/command_buffer.hpp"
 #include "mtl/device.hpp"

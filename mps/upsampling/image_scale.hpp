@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "mps/core/cnn_gradient_kernel.hpp"
-#include "mps/core/cnn_kernel.hpp"
-#include "mps/core/node.hpp"
-#include "mps/core/secure_coding.hpp"
+#include "mps/core/coding/secure_coding.hpp"
+#include "mps/core/kernel/cnn_gradient_kernel.hpp"
+#include "mps/core/kernel/cnn_kernel.hpp"
+#include "mps/core/kernel/node.hpp"
 
 namespace mps::detail {
 struct UpsamplingManner;

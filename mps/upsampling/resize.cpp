@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <utility>
 
-#include "mps/core/coder.hpp"
-#include "mps/core/error.hpp"
+#include "mps/core/coding/coder.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/upsampling/upsampling_call.hpp"
 #include "mtl/device.hpp"
 

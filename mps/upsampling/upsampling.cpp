@@ -3,9 +3,9 @@
 #include <any>
 #include <limits>
 
-#include "mps/core/as_signed.hpp"
-#include "mps/core/coder.hpp"
-#include "mps/core/error.hpp"
+#include "mps/core/coding/coder.hpp"
+#include "mps/core/types/as_signed.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/upsampling/upsampling_call.hpp"
 #include "mtl/device.hpp"
 

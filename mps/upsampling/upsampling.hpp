@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "mps/core/cnn_gradient_kernel.hpp"
-#include "mps/core/cnn_kernel.hpp"
+#include "mps/core/kernel/cnn_gradient_kernel.hpp"
+#include "mps/core/kernel/cnn_kernel.hpp"
 
 /// Upsampling by whole factors, per feature channel (MPSCNNUpsampling.h). Channels never mix;
 /// the result has as many as were read.
