@@ -38,6 +38,7 @@
 #include "mps/core/kernel/command_buffer.hpp"
 #include "mps/core/kernel/image_kernel.hpp"
 #include "mps/core/kernel/kernel.hpp"
+#include "mps/core/kernel/kernel_class.hpp"
 #include "mps/core/kernel/node.hpp"
 #include "mps/core/kernel/padding.hpp"
 #include "mps/core/layer/batch_normalization_data_source.hpp"
