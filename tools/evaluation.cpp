@@ -52,11 +52,7 @@ namespace {
 /// Those of this rank's pictures.
 train::detail::Answers answersTo(const Network& network, const std::shared_ptr<mtl::CommandQueue>& queue,
                                  const train::Dataset& pictures, const train::detail::Ranks& ranks) {
-  train::BatchOptions options;
-  if (train::detail::areSeveral(ranks)) {
-    options.rank = static_cast<std::size_t>(ranks->rank());
-    options.ranks = static_cast<std::size_t>(ranks->size());
-  }
+  train::BatchOptions options = train::detail::sharedOut({}, ranks);
   options.batchSize = std::min(options.ranks * picturesAtOnce(network.options), pictures.size());
   options.lastBatch = train::LastBatch::Keep;
   options.shuffle = false;

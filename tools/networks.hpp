@@ -70,6 +70,7 @@ struct NetworkOptions {
 
 /// Layers with their weights, and the graphs that train and use them.
 struct Network {
+  std::optional<train::Network> definition;  ///< what they are of
   NetworkOptions options;
   std::vector<std::shared_ptr<mps::TrainableLayer>> layers;
   /// Takes one batch of pictures and one of labels, writes the losses into the labels, updates the layers.
@@ -88,8 +89,6 @@ struct Network {
 
   /// All of its layers as JSON, of a network from a file; else empty.
   std::string description;
-
-  void setLearningRate(double rate);
 };
 
 /// The layers without weights or graphs yet.

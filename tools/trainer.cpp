@@ -20,6 +20,7 @@
 #include "tools/initial_weights.hpp"
 #include "tools/mistakes.hpp"
 #include "tools/text.hpp"
+#include "train/dataset_batches.hpp"
 #include "train/fixed_point.hpp"
 #include "train/optimizers.hpp"
 
@@ -97,24 +98,16 @@ Trainer::Trainer(const std::shared_ptr<mtl::Device>& device, const TrainingOptio
                     stepsPerEpoch_, options_.epochs);
   network_.training->setGradientNormLimit(static_cast<float>(options_.clipNorm));
   if (resumed_) restore(*resumed_);
-  joinRanks();
-  const mps::ImageDescriptor picture(
-      train::detail::formatOf(*training_.pictures, *device_, network_.options.normalization), pictures_.width,
-      pictures_.height, pictures_.channels);
-  const std::vector<float> classWeights = classWeightsOf(options_.classWeights, *training_.pictures);
-  const std::size_t ownCount = train::detail::partOf(options_.batchSize, options_.ranks).count;
-  for (InFlight& slot : slots_) {
-    slot.images =
-        mps::ImageBatch::create(device_, picture, std::max<std::size_t>(ownCount, 1)).slice(0, ownCount);
-    slot.labels.emplace(device_, options_.batchSize, training_.pictures->classCount(), classWeights,
-                        options_.pictures.augmentation, options_.ranks);
-  }
+  train::detail::joinRanks(*network_.training, options_.ranks, options_.batchSize,
+                           options_.synchronizesBatchNormalization);
+  fit_.emplace(*network_.definition, *network_.training, *network_.scores, fitSettings(),
+               *training_.pictures);
 }
 
 Trainer::~Trainer() = default;
 
 void Trainer::begin() {
-  if (train::detail::areSeveral(options_.ranks)) agree();
+  agree();
   // All that can be refused was looked at: from here on files change.
   train::detail::together(options_.ranks, [&] {
     if (!writes()) return;
@@ -178,7 +171,7 @@ void Trainer::goOn(const CheckpointFile& file) {
   beginEvents();
   removeAbandonedFiles();
   // A training that was killed before its first step has not drawn it.
-  if (const std::string graph = drawing(); contentOf(options_.out / graphName) != graph)
+  if (const std::string graph = network_.definition->drawing(); contentOf(options_.out / graphName) != graph)
     mps::writeFile(options_.out / graphName, graph);
   drawAllSteps();
   if (const std::string ours = plansOf(*device_); file.plans() != ours)
@@ -196,7 +189,7 @@ void Trainer::beginFiles() {
   if (!lock_) lock_.emplace(options_.out);
   reserveRoom();
   mps::AtomicFile graph(options_.out / graphName);
-  graph.write(drawing());
+  graph.write(network_.definition->drawing());
   // Before all else that changes: --resume never goes on from the checkpoint of an earlier training.
   Checkpoint::take(network_, *queue_, position_, settings()).write(options_.out / checkpointName);
   metrics_.emplace(MetricsLog::create(options_.out / metricsName));
@@ -209,11 +202,7 @@ void Trainer::beginFiles() {
 void Trainer::beginEvents() {
   if (!options_.resume) TrainingEvents::removeFrom(options_.out);
   if (options_.tensorBoard || TrainingEvents::areIn(options_.out))
-    events_.emplace(options_.out, position_.step, defineNetwork(device_, network_.options).layers());
-}
-
-std::string Trainer::drawing() const {
-  return defineNetwork(device_, network_.options).drawing();
+    events_.emplace(options_.out, position_.step, network_.definition->layers());
 }
 
 void Trainer::drawAllSteps() const {
@@ -243,6 +232,26 @@ void Trainer::reserveRoom() const {
   checkpoint.reserve(growthOf(checkpointName, size));
   best.reserve(growthOf(bestName, Checkpoint::sizeOf(network_, Checkpoint::Contents::Weights)));
   next.reserve(size);
+}
+
+void Trainer::agree() const {
+  TrainingSettings values{
+      {"the version of unmetal", UNMETAL_VERSION},
+      {"--resume", options_.resume ? "given" : "not given"},
+      {"the step to go on from", std::to_string(position_.step)},
+      {"the number of validation pictures", std::to_string(test_.pictures->size())},
+      {"--no-sync-batch-norm", options_.synchronizesBatchNormalization ? "not given" : "given"},
+      {"--steps", options_.lastStep ? std::to_string(*options_.lastStep) : "not given"}};
+  for (const auto& [name, value] : settings()) {
+    if (name == "arithmetic") continue;  // processors of several kinds may work together
+    const std::string shown = name == "pictures" ? "the number of training pictures"
+                              : name == "plans"  ? "what --plans names"
+                                                 : "--" + name;
+    values.emplace_back(shown, value);
+  }
+  train::detail::agree(options_.ranks, values);
+  train::detail::together(options_.ranks,
+                          [&] { train::detail::checkAgreement(*network_.training, options_.ranks); });
 }
 
 TrainingSettings Trainer::settings() const {
@@ -275,27 +284,33 @@ TrainingSettings Trainer::settings() const {
   return settings;
 }
 
-void Trainer::encodeStep(const train::Batch& batch, InFlight& slot) {
-  if (batch.count() > 0)
-    slot.images.writeBytes(std::span<const std::byte>(batch.images),
-                           mps::DataLayout::HeightxWidthxFeatureChannels);
-  slot.labels->write(batch, wantsStop_);
-  slot.learningRate = schedule_->rateAt(position_.step);
-  network_.setLearningRate(slot.learningRate);
-  slot.commandBuffer = queue_->commandBuffer();
-  slot.epoch = batch.epoch + 1;
-  slot.step = position_.step + 1;
-  network_.scores->takeNext(slot.scores);
-  network_.training->encodeBatch(slot.commandBuffer, {slot.images}, {slot.labels->states()});
-  slot.labels->encodeResults(slot.commandBuffer, slot.scores);
-  slot.commandBuffer->commit();
-  position_.step += 1;
-  position_.batch = batch.index + 1;
-  position_.epoch = batch.epoch;
-  if (batch.isLastOfEpoch) {
-    position_.epoch += 1;
-    position_.batch = 0;
-  }
+train::detail::FitSettings Trainer::fitSettings() {
+  train::detail::FitSettings settings;
+  settings.batches.batchSize = options_.batchSize;
+  settings.batches.seed = options_.seed;
+  settings.batches.firstEpoch = position_.epoch;
+  settings.batches.firstBatch = position_.batch;
+  settings.batches.endEpoch = options_.epochs;
+  settings.firstStep = position_.step;
+  settings.endStep = options_.lastStep.value_or(totalSteps_);
+  settings.augmentation = options_.pictures.augmentation;
+  settings.classWeights = classWeightsOf(options_.classWeights, *training_.pictures);
+  settings.ranks = options_.ranks;
+  settings.rates = [this](std::uint64_t /*stepsPerEpoch*/) {
+    return [this](std::uint64_t step) { return schedule_->rateAt(step); };
+  };
+  settings.placeOf = [this](const train::StepReport& step) {
+    return "step " + std::to_string(numberOf(step));
+  };
+  settings.onStep = [this](const train::StepReport& step) {
+    if (writes()) record(step);
+    if (!std::isfinite(step.loss))
+      throw mps::Error("the loss is no longer finite at step " + std::to_string(numberOf(step)) +
+                       "; give a smaller --lr");
+    return !isStopWanted();
+  };
+  if (writes()) settings.isPauseDue = [this](std::uint64_t step) { return isCheckpointDue(step); };
+  return settings;
 }
 
 void Trainer::appendRow(const MetricsRow& row) {
@@ -303,52 +318,39 @@ void Trainer::appendRow(const MetricsRow& row) {
   if (events_) events_->append(row);
 }
 
-void Trainer::finishStep(InFlight& slot) {
-  if (!slot.commandBuffer) return;
-  train::detail::waitForStep(std::exchange(slot.commandBuffer, nullptr), options_.ranks,
-                             "step " + std::to_string(slot.step));
-  const double loss = slot.labels->loss();
-  if (!stopStep_ && slot.labels->isStopWanted()) stopStep_ = slot.step;
-  if (writes()) record(slot, loss);
-  if (!std::isfinite(loss))
-    throw mps::Error("the loss is no longer finite at step " + std::to_string(slot.step) +
-                     "; give a smaller --lr");
+/// From the beginning of the training, from 1.
+std::uint64_t Trainer::numberOf(const train::StepReport& step) const {
+  return (step.epoch - 1) * stepsPerEpoch_ + step.step;
 }
 
-void Trainer::record(const InFlight& slot, double loss) {
+void Trainer::record(const train::StepReport& step) {
   throughput_.add(options_.batchSize);
   MetricsRow row;
-  row.epoch = slot.epoch;
-  row.step = slot.step;
-  row.trainLoss = static_cast<float>(loss);
-  row.trainAccuracy = static_cast<float>(slot.labels->accuracy(slot.scores));
-  row.learningRate = slot.learningRate;
+  row.epoch = step.epoch;
+  row.step = numberOf(step);
+  row.trainLoss = static_cast<float>(step.loss);
+  row.trainAccuracy = static_cast<float>(step.accuracy);
+  row.learningRate = step.learningRate;
   row.imagesPerSecond = throughput_.imagesPerSecond();
   row.seconds = steadySeconds() - beginTime_;
-  if (slot.step == slot.epoch * stepsPerEpoch_)
+  if (step.step == stepsPerEpoch_)
     lastOfEpoch_ = row;
   else
     appendRow(row);
-  display_.update({slot.epoch, options_.epochs, slot.step - (slot.epoch - 1) * stepsPerEpoch_, stepsPerEpoch_,
-                   options_.batchSize, loss, row.imagesPerSecond, ++stepsMeasured_ >= stepsToEstimate});
+  display_.update({step.epoch, options_.epochs, step.step, stepsPerEpoch_, options_.batchSize, step.loss,
+                   row.imagesPerSecond, ++stepsMeasured_ >= stepsToEstimate});
 }
 
-void Trainer::finishAll() {
-  // In the order of their steps: the one that the next step would use is the oldest.
-  for (std::size_t i = 0; i < slots_.size(); ++i) finishStep(slots_[(position_.step + i) % slots_.size()]);
-}
-
-bool Trainer::isCheckpointDue() const {
+bool Trainer::isCheckpointDue(std::uint64_t step) const {
   if (steadySeconds() - lastCheckpointTime_ >= options_.checkpointSeconds) return true;
   // A short training that is killed shall lose no more than a few of its steps either.
   constexpr std::uint64_t wantedCheckpoints = 50;
   const std::uint64_t wanted = std::max<std::uint64_t>(1, totalSteps_ / wantedCheckpoints);
-  const std::uint64_t steps = position_.step - lastCheckpointStep_;
+  const std::uint64_t steps = step - lastCheckpointStep_;
   return steps >= 2 * wanted || (steps >= wanted && !writer_.isBusy());
 }
 
 void Trainer::saveCheckpoint() {
-  finishAll();
   if (!writes()) return;
   metrics_->synchronize();
   writer_.begin(Checkpoint::take(network_, *queue_, position_, settings()), options_.out / checkpointName);
@@ -358,7 +360,6 @@ void Trainer::saveCheckpoint() {
 
 /// In the middle of an epoch: not when the last step has made weights that can no longer tell pictures apart.
 void Trainer::saveIfSound() {
-  finishAll();
   if (!writes()) return;
   constexpr std::size_t most = 8;
   const std::size_t count = std::min(most, test_.pictures->size());
@@ -385,10 +386,10 @@ bool Trainer::isBest(const ConfusionMatrix& validation, std::uint64_t epoch) con
   return static_cast<float>(validation.accuracy()) > position_.bestAccuracy;
 }
 
-void Trainer::finishEpoch(std::uint64_t epoch) {
-  finishAll();
-  if (train::detail::areSeveral(options_.ranks))
-    train::detail::together(options_.ranks, [&] { checkWeights(); });
+void Trainer::finishEpoch() {
+  const std::uint64_t epoch = position_.epoch;
+  train::detail::together(options_.ranks,
+                          [&] { train::detail::checkAgreement(*network_.training, options_.ranks); });
   WorstPictures worst;
   const ConfusionMatrix validation = evaluate(network_, queue_, test_, &worst, options_.ranks);
   accuracy_ = validation.accuracy();
@@ -430,43 +431,30 @@ void Trainer::drawCurves() const {
                  drawTrainingCurves(options_.network + " on " + options_.data, metrics_->rows()));
 }
 
+train::detail::Pause Trainer::runSteps() {
+  const train::detail::Pause pause = fit_->run();
+  const train::detail::FitPosition& reached = fit_->position();
+  position_.epoch = reached.epoch;
+  position_.batch = reached.batch;
+  position_.step = reached.step;
+  return pause;
+}
+
 std::optional<double> Trainer::run() {
+  using train::detail::Pause;
   if (position_.epoch >= options_.epochs || hasLostPatience())
     return evaluate(network_, queue_, test_, nullptr, options_.ranks).accuracy();
-  const std::uint64_t lastStep = std::min(options_.lastStep.value_or(totalSteps_), totalSteps_);
-  train::BatchOptions batches;
-  batches.batchSize = options_.batchSize;
-  batches.seed = options_.seed;
-  batches.firstEpoch = position_.epoch;
-  batches.firstBatch = position_.batch;
-  batches.endEpoch = options_.epochs;
-  if (train::detail::areSeveral(options_.ranks)) {
-    batches.rank = static_cast<std::size_t>(options_.ranks->rank());
-    batches.ranks = static_cast<std::size_t>(options_.ranks->size());
-  }
-  const train::Dataset& training = *training_.pictures;
-  train::BatchLoader loader(
-      training.size(),
-      train::detail::sourceFrom(
-          training, {train::detail::formatOf(training, *device_, network_.options.normalization), pictures_,
-                     options_.pictures.augmentation, options_.seed, network_.options.normalization}),
-      batches);
   lastCheckpointTime_ = steadySeconds();
   beginTime_ = lastCheckpointTime_;
   if (metrics_ && !metrics_->rows().empty()) beginTime_ -= metrics_->rows().back().seconds.value_or(0);
   lastCheckpointStep_ = position_.step;
-  bool stops = false;
-  for (train::Batch batch; !stops && position_.step < lastStep && loader.next(batch);) {
-    InFlight& slot = slots_[position_.step % slots_.size()];
-    finishStep(slot);
-    encodeStep(batch, slot);
-    stops = isStopDue();
-    if (batch.isLastOfEpoch) {
-      finishEpoch(batch.epoch + 1);
-      stops = stops || hasLostPatience();
-    } else if (stops || (writes() && isCheckpointDue()) || position_.step == lastStep) {
+  for (Pause pause = Pause::Wanted; pause != Pause::End && !hasLostPatience();) {
+    pause = runSteps();
+    if (pause == Pause::Epoch)
+      finishEpoch();
+    else if (position_.step != lastCheckpointStep_)
       saveIfSound();
-    }
+    if (isStopWanted()) fit_->requestStop();
   }
   writer_.finish();
   if (position_.epoch < options_.epochs && !hasLostPatience()) {

@@ -1,18 +1,13 @@
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "mps/core/image_batch.hpp"
-#include "mps/core/state.hpp"
-#include "mps/distributed/communicator.hpp"
 #include "tools/checkpoint.hpp"
 #include "tools/confusion_matrix.hpp"
 #include "tools/data.hpp"
@@ -22,23 +17,19 @@
 #include "tools/progress.hpp"
 #include "tools/tensorboard/training_events.hpp"
 #include "tools/training_options.hpp"
-#include "train/batch_loader.hpp"
-#include "train/class_weights.hpp"
-#include "train/dataset_batches.hpp"
+#include "train/fit.hpp"
 #include "train/learning_rate_schedule.hpp"
 #include "train/ranks.hpp"
 
 namespace mtl {
-class CommandBuffer;
 class CommandQueue;
-}  // namespace mtl
+}
 
 namespace unmetal {
 
 /// One training, from the first step to the last.
 ///
-/// Three command buffers are in flight: while one step runs, the next batches are uploaded and encoded; the
-/// losses are looked at two steps late. In the folder: a row of metrics.csv per step; checkpoint.safetensors
+/// Its steps are train::detail::Fit's. In the folder: a row of metrics.csv per step; checkpoint.safetensors
 /// before the first step, after each epoch, every few seconds and every 2 % of the steps (4 % where writing takes
 /// longer than that); best.safetensors after the best epoch,
 /// without the state of optimisers, with confusion.svg and worst.svg of it; curves.svg and graph.svg. Each file is replaced as a
@@ -72,45 +63,31 @@ class Trainer {
   [[nodiscard]] std::uint64_t step() const { return position_.step; }
 
  private:
-  /// A step that was committed and not looked at yet.
-  struct InFlight {
-    mps::ImageBatch images;
-    mps::ImageBatch scores;
-    std::optional<train::detail::StepLabels> labels;
-    std::shared_ptr<mtl::CommandBuffer> commandBuffer;
-    std::uint64_t epoch = 0;
-    std::uint64_t step = 0;
-    double learningRate = 0;
-  };
-
   [[nodiscard]] TrainingSettings settings() const;
   void printSummary();
   [[nodiscard]] bool isBest(const ConfusionMatrix& validation, std::uint64_t epoch) const;
   void restore(const CheckpointFile& file);
-  void joinRanks() const;
   void agree() const;
-  void checkWeights() const;
+  [[nodiscard]] train::detail::FitSettings fitSettings();
   /// Whether this rank has the folder.
   [[nodiscard]] bool writes() const {
     return !train::detail::areSeveral(options_.ranks) || options_.ranks->rank() == 0;
   }
   void beginFiles();
   void goOn(const CheckpointFile& file);
-  [[nodiscard]] std::string drawing() const;
   void beginEvents();
   void drawAllSteps() const;
   void reserveRoom() const;
   void removeAbandonedFiles() const;
-  void encodeStep(const train::Batch& batch, InFlight& slot);
   void appendRow(const MetricsRow& row);
-  void finishStep(InFlight& slot);
-  void record(const InFlight& slot, double loss);
-  void finishAll();
-  [[nodiscard]] bool isStopDue();
-  [[nodiscard]] bool isCheckpointDue() const;
+  [[nodiscard]] std::uint64_t numberOf(const train::StepReport& step) const;
+  void record(const train::StepReport& step);
+  [[nodiscard]] bool isStopWanted() const { return options_.isStopWanted && options_.isStopWanted(); }
+  [[nodiscard]] bool isCheckpointDue(std::uint64_t step) const;
+  [[nodiscard]] train::detail::Pause runSteps();
   void saveCheckpoint();
   void saveIfSound();
-  void finishEpoch(std::uint64_t epoch);
+  void finishEpoch();
   void drawCurves() const;
 
   std::shared_ptr<mtl::Device> device_;
@@ -135,15 +112,13 @@ class Trainer {
   CheckpointWriter writer_;
   ProgressDisplay display_;
   ThroughputMeter throughput_;
-  std::array<InFlight, 3> slots_;
+  std::optional<train::detail::Fit> fit_;
   std::optional<MetricsRow> lastOfEpoch_;  ///< waits for the validation
   std::uint64_t stepsMeasured_ = 0;
   double beginTime_ = 0;  ///< when it would have begun without an interruption
   double lastCheckpointTime_ = 0;
   std::uint64_t lastCheckpointStep_ = 0;
   double accuracy_ = 0;
-  bool wantsStop_ = false;                 ///< this rank
-  std::optional<std::uint64_t> stopStep_;  ///< in which one of several ranks has told that it wants to stop
 };
 
 }  // namespace unmetal

@@ -9,9 +9,9 @@
 
 #include "mps/core/error.hpp"
 #include "mps/core/philox.hpp"
+#include "mps/distributed/communicator.hpp"
 #include "mtl/cpu/processors.hpp"
 #include "mtl/device.hpp"
-#include "train/ranks.hpp"
 
 namespace unmetal::train {
 namespace {
@@ -29,6 +29,13 @@ std::uint64_t countBatches(std::size_t count, const BatchOptions& options) {
 }
 
 }  // namespace
+
+BatchOptions detail::sharedOut(BatchOptions options, const Ranks& ranks) {
+  if (!areSeveral(ranks)) return options;
+  options.rank = static_cast<std::size_t>(ranks->rank());
+  options.ranks = static_cast<std::size_t>(ranks->size());
+  return options;
+}
 
 mps::ImageFeatureChannelFormat pictureFormat(const mtl::Device& device) {
   using enum mps::ImageFeatureChannelFormat;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "mps/core/types.hpp"
+#include "train/ranks.hpp"
 
 namespace mtl {
 class Device;
@@ -70,6 +71,11 @@ struct BatchOptions {
   /// That make batches, whose bytes do not depend on it. 0: as many as there are processors for this process.
   std::size_t threads = 0;
 };
+
+namespace detail {
+/// The same, with this rank's part of each batch.
+[[nodiscard]] BatchOptions sharedOut(BatchOptions options, const Ranks& ranks);
+}  // namespace detail
 
 /// The class of a picture, and of the one that is mixed with it.
 struct PictureClass {

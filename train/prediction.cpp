@@ -64,11 +64,7 @@ void classify(detail::NetworkState& network, const Network& handle, const Datase
               const detail::Ranks& ranks, const Use& use) {
   const auto format = detail::formatOf(data, *handle.device(), handle.normalization());
   Classifier classifier(network, handle, format);
-  BatchOptions options;
-  if (detail::areSeveral(ranks)) {
-    options.rank = static_cast<std::size_t>(ranks->rank());
-    options.ranks = static_cast<std::size_t>(ranks->size());
-  }
+  BatchOptions options = detail::sharedOut({}, ranks);
   options.batchSize =
       std::min(options.ranks * picturesAtOnce(data.shape()), std::max<std::size_t>(data.size(), 1));
   options.lastBatch = LastBatch::Keep;

@@ -7,8 +7,6 @@
 #include "mps/core/error.hpp"
 #include "mps/distributed/communicator.hpp"
 #include "mps/weights/crc32.hpp"
-#include "mtl/command_buffer.hpp"
-#include "mtl/command_queue.hpp"
 #include "mtl/device.hpp"
 #include "train/class_weights.hpp"
 #include "train/dataset_batches.hpp"
@@ -25,6 +23,11 @@ namespace {
 
 double secondsNow() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+/// "step 3 of epoch 2"
+std::string placeOf(const StepReport& report) {
+  return "step " + std::to_string(report.step) + " of epoch " + std::to_string(report.epoch);
 }
 
 }  // namespace
@@ -76,18 +79,17 @@ struct Trainer::State {
     detail::checkClassWeights(options.classWeights, network.outputShape().channels);
     training = network.makeTrainingGraph(options.batchSize, scores);
     training.graph->setGradientNormLimit(static_cast<float>(options.clipNorm));
-    joinRanks();
+    detail::joinRanks(*training.graph, options.communicator, options.batchSize,
+                      options.synchronizesBatchNormalization);
     if (options.averageDecay > 0)
       average = std::make_unique<detail::WeightAverage>(network.trainableLayers(), network.device(),
                                                         options.averageDecay);
   }
 
   std::vector<EpochReport> fit(const Dataset& data, const Dataset* validation);
-  void joinRanks() const;
   /// @throws mps::Error where this fit cannot begin, or the ranks' are not the same
   void begin(const Dataset& data, const Dataset* validation) const;
   void checkData(const Dataset& data, const Dataset* validation) const;
-  void checkWeights() const;
   [[nodiscard]] detail::FitSettings fitSettings() const;
 };
 
@@ -136,13 +138,12 @@ std::vector<EpochReport> Trainer::State::fit(const Dataset& data, const Dataset*
   bool goesOn = true;
   for (std::uint64_t i = 0; goesOn && i < options.epochs; ++i) {
     const double begin = secondsNow();
-    const std::optional<detail::EpochMeans> means = fit.runEpoch();
-    if (!means) break;
-    if (options.checksAgreement) checkWeights();
+    if (fit.run() != detail::Pause::Epoch || fit.isStopDue()) break;
+    if (options.checksAgreement) detail::checkAgreement(*training.graph, options.communicator);
     EpochReport report;
     report.epoch = ++epochs;
-    report.loss = means->loss;
-    report.accuracy = means->accuracy;
+    report.loss = fit.means().loss;
+    report.accuracy = fit.means().accuracy;
     if (validation != nullptr) {
       if (average) average->useForEvaluation();
       report.validation = network.evaluate(*validation, options.communicator);
@@ -161,14 +162,6 @@ std::vector<EpochReport> Trainer::State::fit(const Dataset& data, const Dataset*
   if (bestValues) bestValues->giveTo(network.trainableLayers(), network.device());
   if (average || bestValues) training.graph->reloadFromDataSources();
   return reports;
-}
-
-void Trainer::State::joinRanks() const {
-  if (!detail::areSeveral(options.communicator)) return;
-  training.graph->setCommunicator(options.communicator);
-  training.graph->setBatchShare(detail::partOf(options.batchSize, options.communicator).first,
-                                options.batchSize);
-  training.graph->setSynchronizesBatchNormalization(options.synchronizesBatchNormalization);
 }
 
 void Trainer::State::begin(const Dataset& data, const Dataset* validation) const {
@@ -204,15 +197,7 @@ void Trainer::State::begin(const Dataset& data, const Dataset* validation) const
                  {"averageDecay", std::to_string(options.averageDecay)},
                  {"synchronizesBatchNormalization", yesOrNo(options.synchronizesBatchNormalization)},
                  {"checksAgreement", yesOrNo(options.checksAgreement)}});
-  checkWeights();
-}
-
-void Trainer::State::checkWeights() const {
-  if (!detail::areSeveral(options.communicator)) return;
-  const auto commandBuffer = network.device()->newCommandQueue()->commandBuffer();
-  training.graph->encodeAgreement(commandBuffer);
-  commandBuffer->commit();
-  commandBuffer->throwIfFailed();
+  detail::checkAgreement(*training.graph, ranks);
 }
 
 void Trainer::State::checkData(const Dataset& data, const Dataset* validation) const {
@@ -237,15 +222,18 @@ detail::FitSettings Trainer::State::fitSettings() const {
                std::uint64_t step) { return schedule.rateAt(step); };
   };
   settings.augmentation = options.augmentation;
-  // Not a copy: copies of functions of Python need its lock.
-  if (options.onStep) settings.onStep = [this](const StepReport& report) { return options.onStep(report); };
+  settings.placeOf = placeOf;
+  // The function itself, not a copy: copies of functions of Python need its lock.
+  settings.onStep = [this, isOver = false](const StepReport& report) mutable {
+    if (!std::isfinite(report.loss))
+      throw mps::Error("the loss is no longer finite at " + placeOf(report) +
+                       "; give a smaller learning rate");
+    isOver = isOver || (options.onStep && !options.onStep(report));
+    return !isOver;
+  };
   settings.classWeights = options.classWeights;
   settings.average = average.get();
   settings.ranks = options.communicator;
-  if (detail::areSeveral(settings.ranks)) {
-    settings.batches.rank = static_cast<std::size_t>(settings.ranks->rank());
-    settings.batches.ranks = static_cast<std::size_t>(settings.ranks->size());
-  }
   return settings;
 }
 
@@ -260,11 +248,14 @@ void Trainer::runWithRates(const Dataset& training, std::uint64_t steps,
   state_->checkData(training, nullptr);
   detail::FitSettings settings = state_->fitSettings();
   settings.rates = [&](std::uint64_t /*stepsPerEpoch*/) { return std::move(rateAt); };
-  settings.endsWhereNotFinite = true;
+  settings.onStep = [onStep = std::move(settings.onStep), isOver = false](const StepReport& report) mutable {
+    isOver = isOver || !std::isfinite(report.loss) || !onStep(report);
+    return !isOver;
+  };
   settings.batches.firstEpoch = 0;
   settings.batches.endEpoch = steps;  // an epoch has at least one of them
   detail::Fit fit(state_->network, *state_->training.graph, *state_->scores, std::move(settings), training);
-  while (fit.runEpoch()) {
+  while (fit.run() != detail::Pause::End) {
   }
 }
 
