@@ -29,8 +29,9 @@ constexpr const char* validationName = "validation";
 constexpr const char* countersName = "random.counters";
 
 constexpr const char* descriptionName = "network";
-constexpr std::array<std::string_view, 6> newSettings{"warmup",  "clip-norm", "freeze",
-                                                      "best-by", "patience",  "class-weights"};
+constexpr const char* averageStepsName = "average.steps";
+constexpr std::array<std::string_view, 7> newSettings{"warmup",   "clip-norm",     "freeze", "best-by",
+                                                      "patience", "class-weights", "ema"};
 
 constexpr const char* classPrefix = "class.";
 constexpr const char* normalizationName = "normalize";
@@ -72,6 +73,18 @@ std::optional<std::string> troubleOf(std::string_view name, mps::DataType type,
   return std::nullopt;
 }
 
+/// No work of the network may be in flight.
+std::vector<mps::SafetensorsTensor> tensorsOf(const Network& network, Checkpoint::Contents contents) {
+  const bool isOfTraining = contents == Checkpoint::Contents::Training;
+  std::vector<mps::SafetensorsTensor> tensors;
+  const auto append = [&](const std::vector<mps::SafetensorsTensor>& more) {
+    tensors.insert(tensors.end(), more.begin(), more.end());
+  };
+  for (const auto& layer : network.layers) append(layer->tensors(isOfTraining));
+  if (network.average && isOfTraining) append(network.average->tensors());
+  return tensors;
+}
+
 }  // namespace
 
 Checkpoint Checkpoint::take(const Network& network, mtl::CommandQueue& queue,
@@ -83,20 +96,21 @@ Checkpoint Checkpoint::take(const Network& network, mtl::CommandQueue& queue,
   commandBuffer->commit();
   commandBuffer->throwIfFailed();
   Checkpoint checkpoint;
-  for (const auto& layer : network.layers)
-    for (const mps::SafetensorsTensor& tensor : layer->tensors(contents == Contents::Training))
-      checkpoint.tensors_.push_back(
-          {tensor.name, tensor.type, tensor.shape, {tensor.bytes.begin(), tensor.bytes.end()}});
+  for (const mps::SafetensorsTensor& tensor : tensorsOf(network, contents))
+    checkpoint.tensors_.push_back(
+        {tensor.name, tensor.type, tensor.shape, {tensor.bytes.begin(), tensor.bytes.end()}});
+  if (network.average && contents == Contents::Training)
+    checkpoint.metadata_[averageStepsName] = std::to_string(network.average->steps());
   const std::vector<std::uint64_t> counters = network.training->randomCounters();
   Tensor random{countersName, mps::DataType::UInt64, {counters.size()}, {}};
   random.bytes.resize(counters.size() * sizeof(std::uint64_t));
   if (!counters.empty()) std::memcpy(random.bytes.data(), counters.data(), random.bytes.size());
   checkpoint.tensors_.push_back(std::move(random));
-  checkpoint.metadata_ = {{"format", format},
-                          {"position.epoch", std::to_string(position.epoch)},
-                          {"position.batch", std::to_string(position.batch)},
-                          {"position.step", std::to_string(position.step)},
-                          {"position.best_accuracy", textOf(position.bestAccuracy)}};
+  checkpoint.metadata_["format"] = format;
+  checkpoint.metadata_["position.epoch"] = std::to_string(position.epoch);
+  checkpoint.metadata_["position.batch"] = std::to_string(position.batch);
+  checkpoint.metadata_["position.step"] = std::to_string(position.step);
+  checkpoint.metadata_["position.best_accuracy"] = textOf(position.bestAccuracy);
   checkpoint.metadata_["position.best_loss"] = textOf(position.bestLoss);
   checkpoint.metadata_["position.epochs_without_best"] = std::to_string(position.epochsWithoutBest);
   if (!network.description.empty()) checkpoint.metadata_[descriptionName] = network.description;
@@ -119,9 +133,7 @@ Checkpoint Checkpoint::take(const Network& network, mtl::CommandQueue& queue,
 
 std::uint64_t Checkpoint::sizeOf(const Network& network, Contents contents) {
   std::uint64_t size = 0;
-  for (const auto& layer : network.layers)
-    for (const mps::SafetensorsTensor& tensor : layer->tensors(contents == Contents::Training))
-      size += tensor.bytes.size();
+  for (const mps::SafetensorsTensor& tensor : tensorsOf(network, contents)) size += tensor.bytes.size();
   return size;
 }
 
@@ -230,8 +242,8 @@ std::function<void(const std::string&, std::span<const std::uint64_t>)> Checkpoi
 }
 
 mps::SafetensorsFile CheckpointFile::tensorsFor(const Network& network) const {
-  // An optimiser keeps three arrays for each of a layer's at most; counters and such are small.
-  constexpr std::uint64_t arraysOfAValue = 4;
+  // An optimiser keeps three arrays for each of a layer's at most, which may have an average; counters and such are small.
+  constexpr std::uint64_t arraysOfAValue = 5;
   constexpr std::uint64_t countersBytes = std::uint64_t{1} << 20U;
   std::uint64_t most = countersBytes;
   for (const auto& layer : network.layers)
@@ -258,6 +270,10 @@ DataOptions CheckpointFile::pictureOptions() const {
 void CheckpointFile::restoreWeights(Network& network) const {
   const mps::SafetensorsFile file = tensorsFor(network);
   for (const auto& layer : network.layers) layer->read(file, false);
+  if (!file_.metadata().contains(averageStepsName)) return;
+  train::detail::WeightAverage average(network.layers, network.inference->device(), 0);
+  average.read(file, numberOf<std::uint64_t>(file_, averageStepsName));
+  average.useForEvaluation();
 }
 
 /// With what versions did that had no such setting.
@@ -296,6 +312,7 @@ void CheckpointFile::restoreTraining(Network& network, const TrainingSettings& s
   const mps::SafetensorsFile file = tensorsFor(network);
   checkTensors(file);
   for (const auto& layer : network.layers) layer->read(file, true);
+  if (network.average) network.average->read(file, numberOf<std::uint64_t>(file_, averageStepsName));
   const std::vector<std::uint64_t> shape{network.training->randomCounters().size()};
   const mps::SafetensorsTensor& tensor = file.tensor(countersName, mps::DataType::UInt64, shape);
   std::vector<std::uint64_t> counters(shape[0]);

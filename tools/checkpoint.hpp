@@ -38,14 +38,14 @@ struct TrainingPosition {
 /// (CheckpointFile::pictures).
 using TrainingSettings = std::vector<std::pair<std::string, std::string>>;
 
-/// A copy of all that a training needs to go on: weights, optimiser state, random counters, position,
+/// A copy of all that a training needs to go on: weights, their averages, optimiser state, random counters, position,
 /// settings; and what predictions need: sizes of pictures, names of classes. The same training at the same
 /// position gives the same bytes.
 class Checkpoint {
  public:
   enum class Contents {
     Training,  ///< all of it
-    Weights,   ///< what predictions need: without the state of optimisers
+    Weights,   ///< what predictions need: the layers' values
   };
   /// Copies, from a device of its own through the queue; no other work of the network may be in flight.
   static Checkpoint take(const Network& network, mtl::CommandQueue& queue, const TrainingPosition& position,
@@ -87,7 +87,7 @@ class CheckpointFile {
   /// How the training read a folder of pictures, in case it did.
   [[nodiscard]] DataOptions pictureOptions() const;
   [[nodiscard]] const TrainingPosition& position() const { return position_; }
-  /// Takes the weights alone, for inference.
+  /// Takes the weights alone, for inference: their averages where the training had some.
   void restoreWeights(Network& network) const;
   /// The plan file that the training followed, or "none".
   [[nodiscard]] std::string plans() const;

@@ -54,6 +54,7 @@ NamedData pictureFolder(const std::filesystem::path& folder, Split split, const 
   if (split == Split::Training) pictures.size = storedSize(options);
   pictures.validation = options.validation;
   pictures.memory = options.memory;
+  pictures.threads = options.threads;
   pictures.skipBad = options.skipBad;
   pictures.skipBadName = "--skip-bad";
   train::PictureFolder read(folder, split, pictures);
@@ -89,7 +90,9 @@ bool isPictureFolder(std::string_view specification) {
   return after(folderOf, specification).has_value();
 }
 
-NamedData loadDataset(std::string_view specification, Split split, const DataOptions& options) {
+namespace {
+
+NamedData read(std::string_view specification, Split split, const DataOptions& options) {
   // Else the first checkpoint would fail, whose settings are JSON.
   if (!train::detail::isUtf8(specification))
     throw mps::Error("the data set \"" + std::string(specification) + "\" has a name that is not UTF-8");
@@ -115,6 +118,14 @@ NamedData loadDataset(std::string_view specification, Split split, const DataOpt
       "\" is not known, expected fashion-mnist, fashion-mnist:FOLDER, cifar-10:FOLDER, folder:FOLDER, "
       "synthetic or synthetic:HxWxC" +
       suggestion(specification.substr(0, specification.find(':')), kinds));
+}
+
+}  // namespace
+
+NamedData loadDataset(std::string_view specification, Split split, const DataOptions& options) {
+  NamedData data = read(specification, split, options);
+  data.threads = options.threads;
+  return data;
 }
 
 std::optional<std::string> firstOtherClass(std::span<const std::string> names,

@@ -23,6 +23,7 @@ struct NamedData {
   bool isGenerated = false;
   /// A sentence for each file that was left out.
   std::vector<std::string> leftOut = {};
+  std::size_t threads = 0;  ///< that load them; 0: as many as there are processors
 };
 
 /// "HxWxC", e.g. "224x224x3": sides from 8 to 1024, 1 to 4 channels; nothing for another text.
@@ -31,12 +32,13 @@ std::optional<train::Shape> parsePictureSize(std::string_view text);
 inline constexpr std::string_view expectedPictureSize =
     "HEIGHTxWIDTHxCHANNELS, sides from 8 to 1024 and 1 to 4 channels";
 
-/// How pictures are read: all but `augmentation` is about folders.
+/// How pictures are read: all but `threads` and `augmentation` is about folders.
 struct DataOptions {
   train::Shape size{64, 64, 3};                        ///< 1 channel (grey) or 3
   double validation = 0.2;                             ///< share of each class that is not learned from
   std::optional<std::uint64_t> memory = std::nullopt;  ///< of decoded pictures; unset: PictureFolder's own
-  bool skipBad = false;                   ///< whether what cannot be used is left out, not an error
+  bool skipBad = false;     ///< whether what cannot be used is left out, not an error
+  std::size_t threads = 0;  ///< that load pictures of any data set; 0: as many as there are processors
   train::Augmentation augmentation = {};  ///< of training pictures, whatever data set they are of
 };
 

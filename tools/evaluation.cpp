@@ -51,8 +51,10 @@ namespace {
 
 /// Those of this rank's pictures.
 train::detail::Answers answersTo(const Network& network, const std::shared_ptr<mtl::CommandQueue>& queue,
-                                 const train::Dataset& pictures, const train::detail::Ranks& ranks) {
+                                 const NamedData& data, const train::detail::Ranks& ranks) {
+  const train::Dataset& pictures = *data.pictures;
   train::BatchOptions options = train::detail::sharedOut({}, ranks);
+  options.threads = data.threads;
   options.batchSize = std::min(options.ranks * picturesAtOnce(network.options), pictures.size());
   options.lastBatch = train::LastBatch::Keep;
   options.shuffle = false;
@@ -88,7 +90,7 @@ ConfusionMatrix evaluate(const Network& network, const std::shared_ptr<mtl::Comm
                          const NamedData& data, WorstPictures* worst, const train::detail::Ranks& ranks) {
   checkFits(data, network.options);
   train::detail::Answers answers(data.pictures->size());
-  train::detail::together(ranks, [&] { answers = answersTo(network, queue, *data.pictures, ranks); });
+  train::detail::together(ranks, [&] { answers = answersTo(network, queue, data, ranks); });
   answers.share(ranks);
   ConfusionMatrix matrix(data.pictures->classNames());
   for (std::size_t i = 0; i < answers.count(); ++i) {

@@ -50,6 +50,7 @@ void findRate(const FindArguments& arguments) {
   options.batchSize = arguments.batchSize != 0 ? arguments.batchSize : choice.batchSize;
   options.optimizer = arguments.optimizer;
   options.seed = arguments.seed;
+  options.loaderThreads = arguments.pictures.threads;
   const train::Network network =
       networkFor(openDevice(arguments.device), arguments,
                  arguments.network.empty() ? choice.network : arguments.network, *data.pictures);
@@ -75,6 +76,7 @@ void addFindLearningRateCommand(CLI::App& program) {
           "fashion-mnist[:FOLDER], folder:FOLDER of pictures with a folder for each class, synthetic[:HxWxC]")
       ->capture_default_str();
   addPictureOptions(*command, arguments->pictures);
+  addLoadingOptions(*command, arguments->pictures);
   addNetworkOption(*command, arguments->network)->default_str("mnist-cnn, of a folder small-cnn");
   command->add_option("--batch", arguments->batchSize, "Pictures per step")
       ->type_name("N")

@@ -16,6 +16,7 @@
 #include "mps/trainable/trainable_layer.hpp"
 #include "train/network.hpp"
 #include "train/score_images.hpp"
+#include "train/weight_average.hpp"
 
 namespace unmetal {
 
@@ -79,6 +80,8 @@ struct Network {
   /// Takes one batch of pictures and returns class probabilities; no dropout, running statistics.
   std::shared_ptr<mps::NNGraph> inference;
   std::shared_ptr<mps::LossScale> lossScale;  ///< null in float32
+  /// Of the layers' values while they are trained; null: none.
+  std::shared_ptr<train::detail::WeightAverage> average;
 
   /// Multiplications and additions of convolutions and dense layers: forward, weight gradient and, but for the first layer, data
   /// gradient.

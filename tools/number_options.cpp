@@ -37,6 +37,20 @@ CLI::Validator number(double least, double most) {
   return inside("a number", least, most);
 }
 
+std::optional<std::uint64_t> parseMemorySize(std::string_view text) {
+  constexpr std::string_view units = "KMGT";
+  std::uint64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc()) return std::nullopt;
+  const std::string_view unit = text.substr(static_cast<std::size_t>(end - text.data()));
+  if (unit.empty()) return number;
+  const std::size_t power = units.find(unit);
+  if (unit.size() != 1 || power == std::string_view::npos) return std::nullopt;
+  const std::size_t bits = 10 * (power + 1);
+  if (number > std::numeric_limits<std::uint64_t>::max() >> bits) return std::nullopt;
+  return number << bits;
+}
+
 CLI::Validator oneOf(const std::vector<std::string>& names) {
   std::string known;
   for (const std::string& name : names) known += (known.empty() ? "" : ", ") + name;

@@ -1,6 +1,7 @@
 #include "tools/picture_options.hpp"
 
 #include "mps/core/error.hpp"
+#include "tools/number_options.hpp"
 
 namespace unmetal {
 
@@ -20,6 +21,30 @@ void addPictureOptions(CLI::App& command, DataOptions& options) {
       ->default_str("64x64x3");
   command.add_flag("--skip-bad", options.skipBad,
                    "Of a folder: name what cannot be used and go on without it");
+}
+
+void addLoadingOptions(CLI::App& command, DataOptions& options) {
+  constexpr std::size_t mostThreads = 1024;
+  command
+      .add_option("--loader-threads", options.threads,
+                  "Threads that read, decode and augment pictures; the result does not depend on it")
+      ->type_name("N")
+      ->check(wholeNumber(1, mostThreads))
+      ->default_str("as many as there are processors");
+  const auto parse = [&options](const std::string& text) {
+    options.memory = parseMemorySize(text);
+    if (!options.memory)
+      throw CLI::ValidationError(
+          "--memory-budget",
+          "give a number of bytes, or one with K, M, G or T behind it, e.g. 512M, not \"" + text + "\"");
+  };
+  command
+      .add_option_function<std::string>("--memory-budget", parse,
+                                        "Of a folder: memory for decoded pictures, those for training and "
+                                        "for validation together; the others "
+                                        "are decoded again in each epoch")
+      ->type_name("SIZE")
+      ->default_str("for each of the two half of the machine's, at most 2G");
 }
 
 void addAugmentOption(CLI::App& command, std::optional<train::Augmentation>& wanted) {

@@ -12,7 +12,7 @@ void takeSettings(CLI::App& command, const CheckpointFile& file) {
     option->run_callback();
   };
   for (const char* name : {"data", "net", "epochs", "batch", "optimizer", "lr", "lr-schedule", "warmup",
-                           "weight-decay", "clip-norm", "best-by", "patience", "class-weights", "seed",
+                           "weight-decay", "clip-norm", "ema", "best-by", "patience", "class-weights", "seed",
                            "format", "normalize", "picture-size", "validation"})
     if (file.hasSetting(name)) give(name, file.setting(name));
   if (file.hasSetting("freeze") && !file.setting("freeze").empty()) give("freeze", file.setting("freeze"));

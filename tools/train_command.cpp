@@ -28,6 +28,9 @@
 namespace unmetal {
 namespace {
 
+/// Below 1.
+constexpr double largestDecay = 0.999999;
+
 /// Of a learning rate, see train::Schedule.
 CLI::Validator scheduleText() {
   const auto check = [](const std::string& text) -> std::string {
@@ -93,6 +96,7 @@ void addTrainCommand(CLI::App& program) {
                    "each class, synthetic[:HxWxC]")
       ->capture_default_str();
   addPictureOptions(*command, options->pictures);
+  addLoadingOptions(*command, options->pictures);
   command
       ->add_option("--validation", options->pictures.validation,
                    "Of a folder: the share of each class that is kept for tests")
@@ -146,6 +150,14 @@ void addTrainCommand(CLI::App& program) {
                    "Longest vector of all gradients of a step: longer ones are shortened; 0 for no limit")
       ->type_name("X")
       ->check(number(0, 1e30))
+      ->capture_default_str();
+  command
+      ->add_option(
+          "--ema", options->averageDecay,
+          "Decay of a moving average of the weights, e.g. 0.999, which validation and best.safetensors "
+          "have; 0 for none")
+      ->type_name("DECAY")
+      ->check(number(0, largestDecay))
       ->capture_default_str();
   command
       ->add_option("--freeze", options->frozen,

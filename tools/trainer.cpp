@@ -76,8 +76,8 @@ Trainer::Trainer(const std::shared_ptr<mtl::Device>& device, const TrainingOptio
       queue_(device->newCommandQueue()),
       lock_(lockIfThere(options)),
       resumed_(checkpointOf(options)),
-      training_(loadDataset(options.data, Split::Training, dataOptions(options, resumed_))),
-      test_(loadDataset(options.data, Split::Test, dataOptions(options, resumed_))),
+      training_(loadDataset(options.data, Split::Training, dataOptions(options, resumed_, Split::Training))),
+      test_(loadDataset(options.data, Split::Test, dataOptions(options, resumed_, Split::Test))),
       pictures_(test_.pictures->shape()),
       isNetworkChosen_(options.network.empty()),
       options_(completed(options, dataOptions(options, resumed_), *training_.pictures)),
@@ -97,6 +97,9 @@ Trainer::Trainer(const std::shared_ptr<mtl::Device>& device, const TrainingOptio
   schedule_.emplace(train::Schedule(options_.schedule).withWarmup(options_.warmup), learningRate_,
                     stepsPerEpoch_, options_.epochs);
   network_.training->setGradientNormLimit(static_cast<float>(options_.clipNorm));
+  if (options_.averageDecay > 0)
+    network_.average =
+        std::make_shared<train::detail::WeightAverage>(network_.layers, device_, options_.averageDecay);
   if (resumed_) restore(*resumed_);
   train::detail::joinRanks(*network_.training, options_.ranks, options_.batchSize,
                            options_.synchronizesBatchNormalization);
@@ -140,6 +143,9 @@ void Trainer::printSummary() {
       " steps with " + std::to_string(options_.batchSize) + " pictures, " + options_.optimizer +
       ", learning rate " + textOf(learningRate_) + " (" + options_.schedule +
       (options_.warmup > 0 ? " behind a warm-up of " + textOf(options_.warmup) + " epochs)" : ")"));
+  if (options_.averageDecay > 0)
+    display_.print("moving average of the weights: decay " + textOf(options_.averageDecay) +
+                   "; validation and " + bestName + " have it");
   display_.print("device: " + device_->name());
   if (train::detail::areSeveral(options_.ranks))
     display_.print("ranks: " + std::to_string(options_.ranks->size()) + ", joined by " +
@@ -265,6 +271,7 @@ TrainingSettings Trainer::settings() const {
                             {"warmup", textOf(options_.warmup)},
                             {"weight-decay", textOf(weightDecay_)},
                             {"clip-norm", textOf(options_.clipNorm)},
+                            {"ema", textOf(options_.averageDecay)},
                             {"freeze", joined(options_.frozen)},
                             {"best-by", options_.bestBy},
                             {"patience", std::to_string(options_.patience)},
@@ -288,6 +295,7 @@ train::detail::FitSettings Trainer::fitSettings() {
   train::detail::FitSettings settings;
   settings.batches.batchSize = options_.batchSize;
   settings.batches.seed = options_.seed;
+  settings.batches.threads = options_.pictures.threads;
   settings.batches.firstEpoch = position_.epoch;
   settings.batches.firstBatch = position_.batch;
   settings.batches.endEpoch = options_.epochs;
@@ -295,6 +303,7 @@ train::detail::FitSettings Trainer::fitSettings() {
   settings.endStep = options_.lastStep.value_or(totalSteps_);
   settings.augmentation = options_.pictures.augmentation;
   settings.classWeights = classWeightsOf(options_.classWeights, *training_.pictures);
+  settings.average = network_.average.get();
   settings.ranks = options_.ranks;
   settings.rates = [this](std::uint64_t /*stepsPerEpoch*/) {
     return [this](std::uint64_t step) { return schedule_->rateAt(step); };
@@ -391,6 +400,7 @@ void Trainer::finishEpoch() {
   train::detail::together(options_.ranks,
                           [&] { train::detail::checkAgreement(*network_.training, options_.ranks); });
   WorstPictures worst;
+  useAverages();
   const ConfusionMatrix validation = evaluate(network_, queue_, test_, &worst, options_.ranks);
   accuracy_ = validation.accuracy();
   throughput_.restart();
@@ -421,6 +431,7 @@ void Trainer::finishEpoch() {
         .write(options_.out / bestName);
     drawMistakes(options_.out, options_.network + " on " + options_.data, validation, worst, *test_.pictures);
   }
+  useWeights();
   saveCheckpoint();
   drawCurves();
 }
@@ -442,8 +453,10 @@ train::detail::Pause Trainer::runSteps() {
 
 std::optional<double> Trainer::run() {
   using train::detail::Pause;
-  if (position_.epoch >= options_.epochs || hasLostPatience())
+  if (position_.epoch >= options_.epochs || hasLostPatience()) {
+    useAverages();
     return evaluate(network_, queue_, test_, nullptr, options_.ranks).accuracy();
+  }
   lastCheckpointTime_ = steadySeconds();
   beginTime_ = lastCheckpointTime_;
   if (metrics_ && !metrics_->rows().empty()) beginTime_ -= metrics_->rows().back().seconds.value_or(0);

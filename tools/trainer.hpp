@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "mps/distributed/communicator.hpp"
 #include "tools/checkpoint.hpp"
 #include "tools/confusion_matrix.hpp"
 #include "tools/data.hpp"
@@ -85,6 +86,14 @@ class Trainer {
   [[nodiscard]] bool isStopWanted() const { return options_.isStopWanted && options_.isStopWanted(); }
   [[nodiscard]] bool isCheckpointDue(std::uint64_t step) const;
   [[nodiscard]] train::detail::Pause runSteps();
+  /// What the layers have. No step is in flight. @{
+  void useAverages() {
+    if (network_.average) network_.average->useForEvaluation();
+  }
+  void useWeights() {
+    if (network_.average) network_.average->useForTraining();
+  }
+  /// @}
   void saveCheckpoint();
   void saveIfSound();
   void finishEpoch();

@@ -97,6 +97,18 @@ DataOptions dataOptions(const TrainingOptions& options, const std::optional<Chec
   return pictures;
 }
 
+DataOptions dataOptions(const TrainingOptions& options, const std::optional<CheckpointFile>& checkpoint,
+                        Split split) {
+  // Validation sees its pictures as often as training does, but there are fewer of them.
+  constexpr std::uint64_t parts = 5;
+  DataOptions pictures = dataOptions(options, checkpoint);
+  if (pictures.memory) {
+    const std::uint64_t validation = *pictures.memory / parts;
+    pictures.memory = split == Split::Test ? validation : *pictures.memory - validation;
+  }
+  return pictures;
+}
+
 TrainingOptions completed(TrainingOptions options, const DataOptions& pictures,
                           const train::Dataset& training) {
   options.pictures = pictures;

@@ -40,6 +40,7 @@ struct TrainingOptions {
   double warmup = 0;                   ///< epochs in front of the schedule
   std::optional<double> weightDecay;   ///< unset: the optimiser's own
   double clipNorm = 0;                 ///< of all gradients; 0: they are not clipped
+  double averageDecay = 0;             ///< of the moving average of the weights; 0: there is none
   std::vector<std::string> frozen;     ///< what the labels of layers begin with that are not trained
   std::string bestBy = "accuracy";     ///< or loss: what makes an epoch the best one
   std::uint64_t patience = 0;          ///< epochs without a better one after which it ends; 0: none
@@ -73,7 +74,11 @@ bool isFirstRank(const TrainingOptions& options);
 /// @throws mps::Error when its file is none, or holds a training that is not to be replaced
 std::optional<CheckpointFile> checkpointOf(const TrainingOptions& options);
 /// With the augmentation that the user asks for, or else that of the training that is resumed.
+/// They are of both sets together, of which each has its share of the memory.
 DataOptions dataOptions(const TrainingOptions& options, const std::optional<CheckpointFile>& checkpoint);
+/// Those for one of the two sets.
+DataOptions dataOptions(const TrainingOptions& options, const std::optional<CheckpointFile>& checkpoint,
+                        Split split);
 /// With what the data decide where the user has not.
 TrainingOptions completed(TrainingOptions options, const DataOptions& pictures,
                           const train::Dataset& training);

@@ -215,6 +215,7 @@ detail::FitSettings Trainer::State::fitSettings() const {
   detail::FitSettings settings;
   settings.batches.batchSize = options.batchSize;
   settings.batches.seed = options.seed;
+  settings.batches.threads = options.loaderThreads;
   settings.batches.firstEpoch = epochs;
   settings.batches.endEpoch = epochs + options.epochs;
   settings.rates = [this](std::uint64_t stepsPerEpoch) {

@@ -107,6 +107,9 @@ struct TrainerOptions {
   /// averageDecay, at most (1 + t) / (10 + t) after t steps. Validation uses the averages, and fit() leaves them in the network; the
   /// next one goes on with the weights themselves. 0.999 is usual. 0: there is none.
   double averageDecay = 0;
+  /// How many threads load pictures, decode and augment them, whose bytes do not depend on it. 0: as many as there are
+  /// processors for this process.
+  std::size_t loaderThreads = 0;
   /// Of several ranks that train one network together, each with a trainer of the same options and data: each batch is the batch
   /// of all, of which each rank loads and trains its part, perhaps none. Order, augmentation, dropout and steps are those of one
   /// rank, whatever their number; only rounding differs. Losses and evaluations are of all ranks. It is of the network's device.

@@ -11,6 +11,7 @@
 #include "train/bars.hpp"
 #include "train/learning_rate_finder.hpp"
 #include "train/trainer.hpp"
+#include "train/weight_average.hpp"
 
 /// Early stopping, class weights, averages, the finder and scores.
 namespace unmetal::train::training_options_test {
@@ -137,6 +138,46 @@ TEST(WeightAverage, FollowsTheWeights) {
       ASSERT_NEAR(found[i], expected[i], 1e-6) << step << ", " << i;
     }
   }
+}
+
+TEST(WeightAverage, GoesOnFromItsTensors) {
+  const Bars data(48);
+  const Network network = smallNetwork();
+  detail::WeightAverage average(network.trainableLayers(), device(), 0.5);
+  Trainer(network, {.epochs = 1, .batchSize = 16}).fit(data);
+  std::vector<std::string> names;
+  std::vector<std::byte> content;
+  const mps::detail::TestFolder folder;
+  const auto path = folder / "average.safetensors";
+  for (const auto& tensor : average.tensors()) {
+    names.push_back(tensor.name);
+    content.insert(content.end(), tensor.bytes.begin(), tensor.bytes.end());
+  }
+  EXPECT_EQ(names.front().substr(0, 8), "average.");
+  mps::writeSafetensors(path, average.tensors(), {});
+  detail::WeightAverage other(network.trainableLayers(), device(), 0.5);
+  other.read(mps::SafetensorsFile::read(path), 7);
+  EXPECT_EQ(other.steps(), 7U);
+  std::vector<std::byte> found;
+  for (const auto& tensor : other.tensors())
+    found.insert(found.end(), tensor.bytes.begin(), tensor.bytes.end());
+  EXPECT_EQ(found, content);
+  mps::writeSafetensors(path, {}, {});
+  EXPECT_THAT(errorOf<mps::Error>([&] { other.read(mps::SafetensorsFile::read(path), 1); }),
+              HasSubstr(names.front()));
+}
+
+TEST(Trainer, LoadsWithAnyNumberOfThreads) {
+  const Bars data(48);
+  std::vector<std::vector<float>> weights;
+  for (const std::size_t threads : {0U, 1U, 8U}) {
+    const Network network = smallNetwork();
+    Trainer(network, {.epochs = 2, .batchSize = 16, .augmentation = {.flip = true}, .loaderThreads = threads})
+        .fit(data);
+    weights.push_back(floatsOf(network));
+  }
+  EXPECT_EQ(weights[1], weights[0]);
+  EXPECT_EQ(weights[2], weights[0]);
 }
 
 TEST(WeightAverage, IsWhatValidationSees) {

@@ -25,15 +25,23 @@ WeightAverage::WeightAverage(std::span<const std::shared_ptr<mps::TrainableLayer
                              const std::shared_ptr<mtl::Device>& device, double decay)
     : device_(device), decay_(decay), mean_(meanOf(device)) {
   detail::synchronize(layers, device);
-  for (const auto& layer : layers)
-    for (const auto& buffer : buffersOf(*layer, device)) {
-      const auto floats =
-          mps::VectorDescriptor::vectorDescriptor(buffer->length() / sizeof(float), mps::DataType::Float32);
-      arrays_.push_back({buffer, mps::Vector::create(buffer, floats), mps::Vector::create(device, floats)});
-      mtl::Buffer& average = *arrays_.back().average->data();
-      std::copy_n(buffer->contents(), buffer->length(), average.contents());
-      average.didModifyRange(0, average.length());
+  for (const auto& layer : layers) {
+    const std::vector<mps::SafetensorsTensor> tensors = layer->tensors(false);
+    const auto buffers = buffersOf(*layer, device);
+    for (std::size_t i = 0; i < buffers.size(); ++i) {
+      const auto floats = mps::VectorDescriptor::vectorDescriptor(buffers[i]->length() / sizeof(float),
+                                                                  mps::DataType::Float32);
+      arrays_.push_back({"average." + tensors[i].name, tensors[i].shape, buffers[i],
+                         mps::Vector::create(buffers[i], floats), mps::Vector::create(device, floats)});
+      write(arrays_.back(), {buffers[i]->contents(), buffers[i]->length()});
     }
+  }
+}
+
+void WeightAverage::write(const Array& array, std::span<const std::byte> values) {
+  mtl::Buffer& average = *array.average->data();
+  std::ranges::copy(values, average.contents());
+  average.didModifyRange(0, average.length());
 }
 
 void WeightAverage::encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer) {
@@ -53,6 +61,24 @@ void WeightAverage::synchronize() const {
   }
   commandBuffer->commit();
   commandBuffer->throwIfFailed();
+}
+
+std::vector<mps::SafetensorsTensor> WeightAverage::tensors() const {
+  synchronize();
+  std::vector<mps::SafetensorsTensor> tensors;
+  for (const Array& array : arrays_) {
+    const mtl::Buffer& average = *array.average->data();
+    tensors.push_back(
+        {array.name, mps::DataType::Float32, array.shape, {average.contents(), array.values->length()}});
+  }
+  return tensors;
+}
+
+void WeightAverage::read(const mps::SafetensorsFile& file, std::uint64_t steps) {
+  for (const Array& array : arrays_)
+    static_cast<void>(file.tensor(array.name, mps::DataType::Float32, array.shape));
+  for (const Array& array : arrays_) write(array, file.tensor(array.name).bytes);
+  steps_ = steps;
 }
 
 void WeightAverage::use(bool forEvaluation) {

@@ -3,11 +3,13 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "mps/core/vector.hpp"
 #include "mps/optimizer/optimizer.hpp"
 #include "mps/trainable/trainable_layer.hpp"
+#include "mps/weights/safetensors.hpp"
 
 namespace mtl {
 class Buffer;
@@ -32,12 +34,21 @@ class WeightAverage {
   void useForTraining() { use(false); }
   /// @}
   [[nodiscard]] std::uint64_t steps() const { return steps_; }
+  /// The averages, while the layers have their own values, named "average." and as the layer's tensor. The bytes stay this
+  /// object's. No work may be in flight.
+  [[nodiscard]] std::vector<mps::SafetensorsTensor> tensors() const;
+  /// Takes such tensors. @param steps of the average @throws mps::Error when one is missing or has another shape; nothing has
+  /// changed then
+  void read(const mps::SafetensorsFile& file, std::uint64_t steps);
 
  private:
   struct Array {
+    std::string name;
+    std::vector<std::uint64_t> shape;
     std::shared_ptr<mtl::Buffer> values;
     std::shared_ptr<mps::Vector> valuesVector, average;
   };
+  static void write(const Array& array, std::span<const std::byte> values);
   void use(bool forEvaluation);
   void synchronize() const;
 

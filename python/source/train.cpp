@@ -171,22 +171,24 @@ void bindPictureFolder(nb::module_& module) {
   folder.def(
       "__init__",
       [](train::PictureFolder* self, const std::filesystem::path& path, train::Split split,
-         const Extents& size, double validation, bool skipBad, std::optional<std::uint64_t> memory) {
+         const Extents& size, double validation, bool skipBad, std::optional<std::uint64_t> memory,
+         std::size_t threads) {
         const LockReleased released;
         new (self) train::PictureFolder(path, split,
                                         {.size = shapeOf(size),
                                          .validation = validation,
                                          .skipBad = skipBad,
                                          .memory = memory,
+                                         .threads = threads,
                                          .skipBadName = "skip_bad"});
       },
       "folder"_a, "split"_a, nb::kw_only(), "size"_a = Extents(64, 64, 3), "validation"_a = 0.2,
-      "skip_bad"_a = false, "memory"_a.none() = nb::none(),
+      "skip_bad"_a = false, "memory"_a.none() = nb::none(), "threads"_a = 0,
       "size: (height, width, channels), 1 or 3 channels. validation: the share of each class that Split.Test "
       "has. skip_bad: what cannot be used is left out, not an error. memory: bytes of decoded pictures that "
       "are "
       "kept, half of the machine's but at most 2 GiB unless given; the others are decoded again in each "
-      "epoch.");
+      "epoch. threads: that decode pictures now; 0: as many as there are processors.");
   readOnly(
       folder, "left_out", [](const train::PictureFolder& self) { return self.leftOut(); },
       "A sentence for each thing that was left out.");

@@ -39,9 +39,10 @@ void makeTrainer(Trainer* self, const Network& network, const Choice& optimizer,
                  double warmup, std::optional<double> weightDecay, double clipNorm, std::uint64_t seed,
                  std::optional<mps::ImageFeatureChannelFormat> format, train::BestBy bestBy, bool keepBest,
                  std::uint64_t patience, const std::vector<float>& classWeights, double averageDecay,
-                 const Callback<train::StepReport>& onStep, const Callback<train::EpochReport>& onEpoch,
-                 const std::string& augmentation, const std::shared_ptr<mps::Communicator>& communicator,
-                 bool synchronizesBatchNormalization, bool checksAgreement) {
+                 std::size_t loaderThreads, const Callback<train::StepReport>& onStep,
+                 const Callback<train::EpochReport>& onEpoch, const std::string& augmentation,
+                 const std::shared_ptr<mps::Communicator>& communicator, bool synchronizesBatchNormalization,
+                 bool checksAgreement) {
   train::TrainerOptions options;
   options.epochs = epochs;
   options.batchSize = batchSize;
@@ -57,6 +58,7 @@ void makeTrainer(Trainer* self, const Network& network, const Choice& optimizer,
   options.patience = patience;
   options.classWeights = classWeights;
   options.averageDecay = averageDecay;
+  options.loaderThreads = loaderThreads;
   options.augmentation = train::parseAugmentation(augmentation);
   options.communicator = communicator;
   options.synchronizesBatchNormalization = synchronizesBatchNormalization;
@@ -110,9 +112,10 @@ void bindTrainerConstructor(nb::class_<Trainer>& trainer, const Default& optimiz
       "batch_size"_a = 64, "learning_rate"_a.none() = nb::none(), "schedule"_a = "constant", "warmup"_a = 0.0,
       "weight_decay"_a.none() = nb::none(), "clip_norm"_a = 0.0, "seed"_a = 0, "format"_a.none() = nb::none(),
       "best_by"_a = train::BestBy::Accuracy, "keep_best"_a = false, "patience"_a = 0,
-      "class_weights"_a = std::vector<float>{}, "average_decay"_a = 0.0, "on_step"_a.none() = nb::none(),
-      "on_epoch"_a.none() = nb::none(), "augmentation"_a = "none", "communicator"_a.none() = nb::none(),
-      "synchronizes_batch_normalization"_a = true, "checks_agreement"_a = true,
+      "class_weights"_a = std::vector<float>{}, "average_decay"_a = 0.0, "loader_threads"_a = 0,
+      "on_step"_a.none() = nb::none(), "on_epoch"_a.none() = nb::none(), "augmentation"_a = "none",
+      "communicator"_a.none() = nb::none(), "synchronizes_batch_normalization"_a = true,
+      "checks_agreement"_a = true,
       "optimizer: sgd, momentum, nesterov, rmsprop, adam, amsgrad, adamw, or an NNOptimizer. "
       "schedule: constant, step, "
       "step:EPOCHS[:FACTOR], cosine or one-cycle, behind warmup epochs. weight_decay: 0, of adamw "
@@ -122,7 +125,7 @@ void bindTrainerConstructor(nb::class_<Trainer>& trainer, const Default& optimiz
       "a better one that end the training; 0: none do. class_weights: a factor of the loss of each "
       "class. average_decay: of "
       "a moving average of the weights, which validation uses and fit leaves in the network; 0: "
-      "none. on_step and on_epoch "
+      "none. loader_threads: that load pictures; 0: as many as there are processors. on_step and on_epoch "
       "return whether to go on. augmentation: what each epoch does to training pictures, e.g. "
       "crop+flip+rotate:10. communicator: of several ranks that share each batch and do all else as one "
       "does; batch_size is theirs together. synchronizes_batch_normalization: over the whole batch. "

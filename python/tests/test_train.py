@@ -145,7 +145,7 @@ def test_a_folder_of_pictures(tmp_path):
         for i in range(5):
             write_png(tmp_path / name / f"{i}.png", np.full((9, 12), value + i, np.uint8))
     training = train.PictureFolder(tmp_path, train.Split.Training, size=(8, 8, 1))
-    validation = train.PictureFolder(tmp_path, train.Split.Test, size=(8, 8, 1), memory=0)
+    validation = train.PictureFolder(tmp_path, train.Split.Test, size=(8, 8, 1), memory=0, threads=2)
     assert (len(training), len(validation), training.class_names) == (8, 2, ["cat", "dog"])
     assert training.shape == (8, 8, 1) and training.file(4) == tmp_path / "dog" / "0.png"
     picture, label = validation.load(1)
@@ -268,7 +268,8 @@ def test_early_stopping_class_weights_and_averages():
     reports = train.Trainer(small_network(), batch_size=16, best_by=train.BestBy.Loss).fit(data, data)
     losses = [report.validation.loss for report in reports]
     assert [report.is_best for report in reports] == [loss == min(losses[:i + 1]) for i, loss in enumerate(losses)]
-    averaged = train.Trainer(small_network(), epochs=2, batch_size=16, average_decay=0.9).fit(data, data)
+    averaged = train.Trainer(small_network(), epochs=2, batch_size=16, average_decay=0.9,
+                             loader_threads=3).fit(data, data)
     plain = train.Trainer(small_network(), epochs=2, batch_size=16).fit(data, data)
     assert averaged[-1].loss == plain[-1].loss and averaged[-1].validation.loss != plain[-1].validation.loss
     with pytest.raises(unmetal.ArgumentError, match="number of classWeights is 1|number of class_weights is 1"):
