@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "train/dataset.hpp"
+#include "train/data/dataset.hpp"
 
 namespace unmetal::train {
 
