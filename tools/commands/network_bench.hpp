@@ -3,7 +3,7 @@
 #include <memory>
 #include <string>
 
-#include "mps/conform/bench.hpp"
+#include "mps/conform/timing/bench.hpp"
 #include "tools/networks/networks.hpp"
 #include "tools/options/device_options.hpp"
 #include "train/ranks/ranks.hpp"

@@ -6,9 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "mps/conform/bench_report.hpp"
 #include "mps/conform/conform_report.hpp"
-#include "mps/core/digit_groups.hpp"
+#include "mps/core/types/digit_groups.hpp"
 #include "tools/commands/gradient_check_report.hpp"
 
 namespace unmetal::program_test {

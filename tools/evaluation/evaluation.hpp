@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "mps/core/image_batch.hpp"
+#include "mps/core/image/image_batch.hpp"
 #include "tools/data/data.hpp"
 #include "tools/evaluation/confusion_matrix.hpp"
 #include "tools/evaluation/worst_pictures.hpp"

@@ -1,6 +1,6 @@
 #include "tools/options/network_option.hpp"
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 #include "tools/networks/networks.hpp"
 
 namespace unmetal {

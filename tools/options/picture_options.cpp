@@ -1,6 +1,6 @@
 #include "tools/options/picture_options.hpp"
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 #include "tools/options/number_options.hpp"
 
 namespace unmetal {

@@ -16,7 +16,7 @@
 #include <system_error>
 #include <thread>
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 #include "tools/terminal/exit_status.hpp"
 #include "tools/terminal/signals.hpp"
 

@@ -6,7 +6,7 @@
 #include <set>
 #include <vector>
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/weights/test_folder.hpp"
 #include "train/batches/batch_loader.hpp"
 #include "train/batches/dataset_batches.hpp"

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <vector>
 
-#include "mps/core/types.hpp"
+#include "mps/core/types/types.hpp"
 #include "train/batches/batch_loader.hpp"
 #include "train/batches/dataset_batches.hpp"
 #include "train/data/dataset.hpp"

@@ -6,7 +6,7 @@
 #include <variant>
 #include <vector>
 
-#include "mps/core/neuron_descriptor.hpp"
+#include "mps/core/neuron/neuron_descriptor.hpp"
 #include "mps/trainable/trainable_convolution.hpp"
 #include "train/data/shape.hpp"
 

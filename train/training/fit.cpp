@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "mps/core/image_descriptor.hpp"
+#include "mps/core/image/image_descriptor.hpp"
 #include "mps/loss/loss.hpp"
 #include "mtl/command_buffer.hpp"
 #include "mtl/command_queue.hpp"

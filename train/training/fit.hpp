@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "mps/core/image_batch.hpp"
+#include "mps/core/image/image_batch.hpp"
 #include "train/batches/augmentation.hpp"
 #include "train/batches/batch_loader.hpp"
 #include "train/ranks/ranks.hpp"

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "mps/core/vector.hpp"
+#include "mps/core/array/vector.hpp"
 #include "mps/optimizer/optimizer.hpp"
 #include "mps/trainable/trainable_layer.hpp"
 #include "mps/weights/safetensors.hpp"

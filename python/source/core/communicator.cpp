@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "mps/core/vector.hpp"
+#include "mps/core/array/vector.hpp"
 #include "mtl/buffer.hpp"
 #include "python/source/binding/areas.hpp"
 #include "python/source/binding/bind.hpp"

@@ -1,11 +1,11 @@
-#include "mps/core/node.hpp"
+#include "mps/core/kernel/node.hpp"
 
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "mps/core/image_allocator.hpp"
+#include "mps/core/image/image_allocator.hpp"
 #include "python/source/binding/areas.hpp"
 #include "python/source/graph/nodes.hpp"
 #include "python/source/layers/data_source.hpp"
