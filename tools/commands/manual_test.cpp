@@ -7,6 +7,7 @@
 #include <string>
 
 #include "mps/core/types/error.hpp"
+#include "mps/weights/test_folder.hpp"
 #include "tools/options/number_options.hpp"
 
 namespace unmetal::manual_test {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "mps/conform/conform_report.hpp"
+#include "mps/conform/timing/bench_report.hpp"
 #include "mps/core/types/digit_groups.hpp"
 #include "tools/commands/gradient_check_report.hpp"
 
