@@ -1,10 +1,12 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "mps/core/plan/plan_for.hpp"
 #include "mps/core/types/tensor_shape.hpp"
@@ -60,8 +62,21 @@ constexpr std::int64_t countedTaps(const WindowAxis& axis, std::int64_t window, 
   return std::max<std::int64_t>(0, padded.endInside(window) - padded.firstInside(window));
 }
 
-/// What a window computes; dilated max pooling is Max with a dilation in the axes.
+/// What a window computes; dilated max pooling is Max with a dilation in the axes. pooling_operations-inl.hpp has the
+/// functions.
 enum class PoolingKind : std::uint8_t { Max, Average, L2Norm };
+inline constexpr std::array kPoolingKinds{PoolingKind::Max, PoolingKind::Average, PoolingKind::L2Norm};
+
+/// What plans and classes have to know about a function.
+struct PoolingTraits {
+  std::string_view name;
+  /// One tap is the result: it has an index, and the whole gradient. Of taps outside the source it sees zeros, or with
+  /// Clamp the nearest pixels; others see nothing there.
+  bool selects = false;
+  bool countsTaps = false;  ///< the result depends on the number of taps that count, see countedTaps()
+  bool isLinear = false;    ///< in the source, which the gradient does not read then
+};
+PoolingTraits traitsOf(PoolingKind kind);
 
 enum class PoolingDirection : std::uint8_t { Forward, Gradient };
 
@@ -110,6 +125,12 @@ struct PoolingProblem {
 
   bool operator==(const PoolingProblem&) const = default;
 
+  [[nodiscard]] PoolingTraits traits() const { return traitsOf(kind); }
+  /// Whether taps outside stand for the nearest pixels.
+  [[nodiscard]] bool clampsTaps() const { return traits().selects && edgeMode == ImageEdgeMode::Clamp; }
+  [[nodiscard]] bool readsSource() const {
+    return direction == PoolingDirection::Forward || !(traits().isLinear || useIndices);
+  }
   [[nodiscard]] constexpr std::int64_t taps() const { return x.kernelSize * y.kernelSize; }
   /// Bytes of one saved index: 1 for windows of up to 255 taps, then 2 and 4.
   [[nodiscard]] constexpr std::size_t indexBytes() const {
@@ -129,7 +150,7 @@ struct PoolingProblem {
                   destination.hash(), gradient.hash(), destinationOriginX, destinationOriginY, saveIndices,
                   useIndices, afterReLU);
   }
-  /// One line with every number, e.g. "max pooling, zero edges, kernel 3x3 stride 2x2 offset 1,1, 8x56x56x64
+  /// One line with every number, e.g. "Max pooling, zero edges, kernel 3x3 stride 2x2 offset 1,1, 8x56x56x64
   /// float32 -> 8x28x28x64 float32".
   [[nodiscard]] std::string describe() const;
 };

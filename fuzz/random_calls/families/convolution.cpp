@@ -4,8 +4,8 @@
 #include <limits>
 #include <memory>
 
-#include "fuzz/random_calls/families/convolution_weights.hpp"
 #include "fuzz/random_calls/families.hpp"
+#include "fuzz/random_calls/families/convolution_weights.hpp"
 #include "fuzz/random_calls/images.hpp"
 #include "fuzz/random_calls/kernel_settings.hpp"
 #include "mps/convolution/convolution_transpose.hpp"

@@ -40,21 +40,8 @@ bool belongsTo(const PoolingCase& pooling, PoolingClass kind) {
   return false;
 }
 
-/// Whether integers give results without rounding.
-bool isExact(const PoolingProblem& problem) {
-  if (problem.kind == PoolingKind::Max || problem.direction == PoolingDirection::Forward) return true;
-  if (problem.kind == PoolingKind::L2Norm) return false;
-  for (std::int64_t y = 0; y < problem.y.destinationSize; ++y)
-    for (std::int64_t x = 0; x < problem.x.destinationSize; ++x) {
-      const std::int64_t divisor = countedTaps(problem.y, y, problem.edgeMode, problem.zeroPadSizeY) *
-                                   countedTaps(problem.x, x, problem.edgeMode, problem.zeroPadSizeX);
-      if (divisor != 0 && kCommonMultiple * kPowerOfTwo % divisor != 0) return false;
-    }
-  return true;
-}
-
 double gradientFactor(PoolingKind kind, Tier tier) {
-  return kind == PoolingKind::Average && tier == Tier::Exact ? static_cast<double>(kCommonMultiple) : 1;
+  return traitsOf(kind).countsTaps && tier == Tier::Exact ? static_cast<double>(kCommonMultiple) : 1;
 }
 
 /// Few inputs may all be 0, or below the 0 outside.
@@ -110,9 +97,8 @@ void runPlan(ConformRun& run, const PoolingImplementation& implementation, const
   }
 
   // What the problem says is not read stays null.
-  const bool readsSource = isForward || (problem.kind != PoolingKind::Average && !problem.useIndices);
   Operands operands;
-  if (readsSource) operands.source = source.address();
+  if (problem.readsSource()) operands.source = source.address();
   if (!isForward) operands.gradient = gradient.address();
   operands.destination = destination.address();
   if (hasIndices) operands.saved = saved.address();
@@ -216,20 +202,20 @@ std::vector<ConformCase> casesOf(const PoolingImplementation& implementation, Po
   std::vector<ConformCase> cases;
   for (const PoolingCase& pooling : poolingCases()) {
     if (!belongsTo(pooling, kind)) continue;
+    const bool selects = traitsOf(pooling.kind).selects;
     for (const bool indices : {false, true}) {
-      if (indices && pooling.kind != PoolingKind::Max) continue;
+      if (indices && !selects) continue;
       const PoolingProblem problem = direction == PoolingDirection::Forward
                                          ? pooling.forward(formats.source, formats.result, indices)
                                          : pooling.gradient(formats.source, formats.result, indices);
-      if (tier == Tier::Exact && !isExact(problem)) continue;
+      if (tier == Tier::Exact && !isExactForIntegers(problem, kCommonMultiple * kPowerOfTwo)) continue;
       const auto add = [&](const std::string& name, const PoolingProblem& added) {
         cases.push_back({name, [=](ConformRun& run) { runPlan(run, implementation, pooling, added, tier); }});
       };
       const std::string name = pooling.name + (indices ? " with indices" : "");
       add(name, problem);
       // Saved places say it themselves.
-      const bool findsPlaces =
-          pooling.kind == PoolingKind::Max && (direction == PoolingDirection::Forward ? indices : !indices);
+      const bool findsPlaces = selects && (direction == PoolingDirection::Forward ? indices : !indices);
       if (findsPlaces) add(name + " after ReLU", PoolingCase::afterReLU(problem));
     }
   }

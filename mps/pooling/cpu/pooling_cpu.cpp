@@ -15,9 +15,9 @@ HWY_BEFORE_NAMESPACE();
 namespace mps::detail::HWY_NAMESPACE {
 
 /// A tile of windows without indices: straight to the destination where that is possible.
-template <class T>
-void combineTile(const PoolingProblem& problem, WindowRows& windows, std::int64_t begin, std::int64_t end,
-                 T* to, bool stream) {
+template <class Operation, class T>
+void combineTile(const PoolingProblem& problem, WindowRows<Operation>& windows, std::int64_t begin,
+                 std::int64_t end, T* to, bool stream) {
   if constexpr (std::is_same_v<T, float> || std::is_same_v<T, Float16>) {
     if (isDirect(problem.destination))
       return windows.combine(begin, end, Target<T>{to, stream && isAlignedToVectors(to)});
@@ -27,9 +27,9 @@ void combineTile(const PoolingProblem& problem, WindowRows& windows, std::int64_
               asSize(problem.destination.channels));
 }
 
-template <class T>
-void chooseTile(const PoolingProblem& problem, WindowRows& windows, std::int64_t begin, std::int64_t end,
-                T* to, std::byte* saved, bool stream) {
+template <class Operation, class T>
+void chooseTile(const PoolingProblem& problem, WindowRows<Operation>& windows, std::int64_t begin,
+                std::int64_t end, T* to, std::byte* saved, bool stream) {
   const std::size_t length = asSize((end - begin) * problem.destination.channels);
   windows.choose(begin, end);
   saveIndices(problem, windows.indices(), saved, length);
@@ -41,10 +41,11 @@ void chooseTile(const PoolingProblem& problem, WindowRows& windows, std::int64_t
               asSize(problem.destination.channels));
 }
 
-void poolRows(const PoolingProblem& problem, const WindowRowsLayout& layout, const Operands& operands,
-              bool stream, std::int64_t firstRow, std::int64_t endRow, std::byte* scratch) {
+template <class Operation>
+void poolRowsBy(const PoolingProblem& problem, const WindowRowsLayout& layout, const Operands& operands,
+                bool stream, std::int64_t firstRow, std::int64_t endRow, std::byte* scratch) {
   WorkingMemory memory(scratch);
-  WindowRows windows(problem, layout, memory);
+  WindowRows<Operation> windows(problem, layout, memory);
   const TensorShape& shape = problem.destination;
   const auto indexBytes = static_cast<std::int64_t>(problem.indexBytes());
   for (std::int64_t row = firstRow; row < endRow; ++row) {
@@ -56,22 +57,31 @@ void poolRows(const PoolingProblem& problem, const WindowRowsLayout& layout, con
       withElementType(shape.format, [&](auto element) {
         using T = decltype(element);
         T* const to = reinterpret_cast<T*>(operands.destination) + shape.offset(image, y, begin, 0);
-        if (problem.saveIndices)
-          chooseTile(problem, windows, begin, end, to,
-                     operands.saved + (row * shape.width + begin) * shape.channels * indexBytes, stream);
-        else
-          combineTile(problem, windows, begin, end, to, stream);
+        if constexpr (Operation::kTraits.selects)
+          if (problem.saveIndices)
+            return chooseTile(problem, windows, begin, end, to,
+                              operands.saved + (row * shape.width + begin) * shape.channels * indexBytes,
+                              stream);
+        combineTile(problem, windows, begin, end, to, stream);
       });
     }
   }
   hwy::FlushStream();
 }
 
-void poolGradientRows(const PoolingProblem& problem, const GradientRowsLayout& layout,
-                      const Operands& operands, bool stream, std::int64_t firstRow, std::int64_t endRow,
-                      std::byte* scratch) {
+void poolRows(const PoolingProblem& problem, const WindowRowsLayout& layout, const Operands& operands,
+              bool stream, std::int64_t firstRow, std::int64_t endRow, std::byte* scratch) {
+  withPoolingOperation<VectorMath>(problem.kind, [&](auto operation) {
+    poolRowsBy<decltype(operation)>(problem, layout, operands, stream, firstRow, endRow, scratch);
+  });
+}
+
+template <class Operation>
+void poolGradientRowsBy(const PoolingProblem& problem, const GradientRowsLayout& layout,
+                        const Operands& operands, bool stream, std::int64_t firstRow, std::int64_t endRow,
+                        std::byte* scratch) {
   WorkingMemory memory(scratch);
-  GradientRows rows(problem, layout, operands, stream, memory);
+  GradientRows<Operation> rows(problem, layout, operands, stream, memory);
   std::int64_t current = -1;
   for (std::int64_t row = firstRow; row < endRow; ++row) {
     const std::int64_t image = row / problem.destination.height;
@@ -82,6 +92,14 @@ void poolGradientRows(const PoolingProblem& problem, const GradientRowsLayout& l
   hwy::FlushStream();
 }
 
+void poolGradientRows(const PoolingProblem& problem, const GradientRowsLayout& layout,
+                      const Operands& operands, bool stream, std::int64_t firstRow, std::int64_t endRow,
+                      std::byte* scratch) {
+  withPoolingOperation<VectorMath>(problem.kind, [&](auto operation) {
+    poolGradientRowsBy<decltype(operation)>(problem, layout, operands, stream, firstRow, endRow, scratch);
+  });
+}
+
 }  // namespace mps::detail::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -90,7 +108,7 @@ HWY_AFTER_NAMESPACE();
 #include <array>
 #include <thread>
 
-#include "mps/pooling/pooling_direct.hpp"
+#include "mps/pooling/cpu/pooling_direct_cpu.hpp"
 #include "mtl/cpu/stream.hpp"
 
 namespace mps::detail {
