@@ -331,6 +331,7 @@ endfunction()
 #   cpu/<name>_cpu.cpp                                            the library's kernels for the CPU
 #   check/<name>_reference.cpp  <name>_conform.cpp  <name>_bench.cpp   references, self-check, timing
 #   check/<name>_reference_test.cpp  <name>_plan_test.cpp         tests of both
+#   check/<name>_samples.cpp                                      an object of each class, for tests of all classes
 # The lists name further files: of a family that is split by class; in cpu/; in cuda/, which are built where CUDA is; in check/,
 # of the self-check and tests. Among SOURCES, check/<name>_reference.cpp belongs to the library: the last entry of the family's
 # list for the CPU calls it.
@@ -353,7 +354,7 @@ function(unmetal_family name)
     set(reference "")
   endif()
   unmetal_sources(unmetal_conform
-    SOURCES ${reference} check/${name}_conform.cpp check/${name}_bench.cpp ${ARG_CONFORM})
+    SOURCES ${reference} check/${name}_conform.cpp check/${name}_bench.cpp check/${name}_samples.cpp ${ARG_CONFORM})
   unmetal_tests(${name}_tests
     SOURCES check/${name}_reference_test.cpp check/${name}_plan_test.cpp ${ARG_TESTS}
     LABELS ${name} smoke)

@@ -10,14 +10,10 @@ namespace mps {
 using detail::ArithmeticOperation;
 
 NNCompare::NNCompare(const std::shared_ptr<mtl::Device>& device)
-    : CNNArithmetic(device, ArithmeticOperation::Equal) {}
+    : KernelClass(device, ArithmeticOperation::Equal) {}
 
 std::shared_ptr<NNCompare> NNCompare::create(const std::shared_ptr<mtl::Device>& device) {
   return std::shared_ptr<NNCompare>(new NNCompare(device));
-}
-
-std::shared_ptr<Kernel> NNCompare::clone() const {
-  return std::shared_ptr<NNCompare>(new NNCompare(*this));
 }
 
 void NNCompare::setComparisonType(NNComparisonType type) {

@@ -86,10 +86,6 @@ std::shared_ptr<MatrixBatchNormalization> MatrixBatchNormalization::create(
   return std::shared_ptr<MatrixBatchNormalization>(new MatrixBatchNormalization(device));
 }
 
-std::shared_ptr<Kernel> MatrixBatchNormalization::clone() const {
-  return std::shared_ptr<MatrixBatchNormalization>(new MatrixBatchNormalization(*this));
-}
-
 void MatrixBatchNormalization::encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                                       const std::shared_ptr<Matrix>& inputMatrix,
                                       const std::shared_ptr<Vector>& meanVector,
@@ -137,10 +133,6 @@ void MatrixBatchNormalization::encode(const std::shared_ptr<mtl::CommandBuffer>&
 std::shared_ptr<MatrixBatchNormalizationGradient> MatrixBatchNormalizationGradient::create(
     const std::shared_ptr<mtl::Device>& device) {
   return std::shared_ptr<MatrixBatchNormalizationGradient>(new MatrixBatchNormalizationGradient(device));
-}
-
-std::shared_ptr<Kernel> MatrixBatchNormalizationGradient::clone() const {
-  return std::shared_ptr<Kernel>(new MatrixBatchNormalizationGradient(*this));
 }
 
 void MatrixBatchNormalizationGradient::encode(

@@ -221,7 +221,7 @@ void ImageNormalizationGradientKernel::didEncode(const GradientCall& call) {
 
 CNNInstanceNormalization::CNNInstanceNormalization(
     std::shared_ptr<mtl::Device> device, std::shared_ptr<CNNInstanceNormalizationDataSource> dataSource)
-    : ImageNormalizationKernel("CNNInstanceNormalization", std::move(device), dataSource.get(), 0),
+    : KernelClass("CNNInstanceNormalization", std::move(device), dataSource.get(), 0),
       dataSource_(std::move(dataSource)) {}
 
 std::shared_ptr<CNNInstanceNormalization> CNNInstanceNormalization::create(
@@ -231,10 +231,6 @@ std::shared_ptr<CNNInstanceNormalization> CNNInstanceNormalization::create(
       std::shared_ptr<CNNInstanceNormalization>(new CNNInstanceNormalization(device, std::move(dataSource)));
   kernel->reloadGammaAndBetaFromDataSource();
   return kernel;
-}
-
-std::shared_ptr<Kernel> CNNInstanceNormalization::clone() const {
-  return std::shared_ptr<CNNInstanceNormalization>(new CNNInstanceNormalization(*this));
 }
 
 void CNNInstanceNormalization::didCopy(bool hasMoved) {
@@ -270,10 +266,6 @@ std::shared_ptr<State> CNNInstanceNormalization::makeGradientState(
 std::shared_ptr<CNNInstanceNormalizationGradient> CNNInstanceNormalizationGradient::create(
     const std::shared_ptr<mtl::Device>& device) {
   return std::shared_ptr<CNNInstanceNormalizationGradient>(new CNNInstanceNormalizationGradient(device));
-}
-
-std::shared_ptr<Kernel> CNNInstanceNormalizationGradient::clone() const {
-  return std::shared_ptr<CNNInstanceNormalizationGradient>(new CNNInstanceNormalizationGradient(*this));
 }
 
 void CNNInstanceNormalization::codeProperties(Coder& coder) {

@@ -12,7 +12,7 @@
 namespace mps {
 
 CNNLoss::CNNLoss(std::shared_ptr<mtl::Device> device, const CNNLossDescriptor& lossDescriptor)
-    : CNNKernel(std::move(device)), descriptor_(lossDescriptor) {
+    : KernelClass(std::move(device)), descriptor_(lossDescriptor) {
   checkDescriptor();
 }
 
@@ -28,10 +28,6 @@ void CNNLoss::checkDescriptor() const {
 std::shared_ptr<CNNLoss> CNNLoss::create(const std::shared_ptr<mtl::Device>& device,
                                          const CNNLossDescriptor& lossDescriptor) {
   return std::shared_ptr<CNNLoss>(new CNNLoss(device, lossDescriptor));
-}
-
-std::shared_ptr<Kernel> CNNLoss::clone() const {
-  return std::shared_ptr<CNNLoss>(new CNNLoss(*this));
 }
 
 void CNNLoss::didCopy(bool /*hasMoved*/) {

@@ -80,10 +80,6 @@ std::shared_ptr<MatrixCopy> MatrixCopy::create(const std::shared_ptr<mtl::Device
       new MatrixCopy(device, copyRows, copyColumns, sourcesAreTransposed, destinationsAreTransposed));
 }
 
-std::shared_ptr<Kernel> MatrixCopy::clone() const {
-  return std::shared_ptr<Kernel>(new MatrixCopy(*this));
-}
-
 namespace {
 
 /// A matrix, and what may be read or written of it.

@@ -94,10 +94,6 @@ std::shared_ptr<MatrixFullyConnected> MatrixFullyConnected::create(
   return std::shared_ptr<MatrixFullyConnected>(new MatrixFullyConnected(device));
 }
 
-std::shared_ptr<Kernel> MatrixFullyConnected::clone() const {
-  return std::shared_ptr<Kernel>(new MatrixFullyConnected(*this));
-}
-
 void MatrixFullyConnected::encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                                   const std::shared_ptr<Matrix>& inputMatrix,
                                   const std::shared_ptr<Matrix>& weightMatrix,
@@ -138,10 +134,6 @@ void MatrixFullyConnected::encode(const std::shared_ptr<mtl::CommandBuffer>& com
 std::shared_ptr<MatrixFullyConnectedGradient> MatrixFullyConnectedGradient::create(
     const std::shared_ptr<mtl::Device>& device) {
   return std::shared_ptr<MatrixFullyConnectedGradient>(new MatrixFullyConnectedGradient(device));
-}
-
-std::shared_ptr<Kernel> MatrixFullyConnectedGradient::clone() const {
-  return std::shared_ptr<Kernel>(new MatrixFullyConnectedGradient(*this));
 }
 
 void MatrixFullyConnectedGradient::encodeGradientForData(

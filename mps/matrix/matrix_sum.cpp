@@ -21,7 +21,7 @@ using detail::TensorShape;
 
 MatrixSum::MatrixSum(std::shared_ptr<mtl::Device> device, std::size_t count, std::size_t rows,
                      std::size_t columns, bool transpose)
-    : Kernel(std::move(device)), count_(count), rows_(rows), columns_(columns), transpose_(transpose) {
+    : KernelClass(std::move(device)), count_(count), rows_(rows), columns_(columns), transpose_(transpose) {
   check();
 }
 
@@ -32,10 +32,6 @@ void MatrixSum::check() const {
 std::shared_ptr<MatrixSum> MatrixSum::create(const std::shared_ptr<mtl::Device>& device, std::size_t count,
                                              std::size_t rows, std::size_t columns, bool transpose) {
   return std::shared_ptr<MatrixSum>(new MatrixSum(device, count, rows, columns, transpose));
-}
-
-std::shared_ptr<Kernel> MatrixSum::clone() const {
-  return std::shared_ptr<Kernel>(new MatrixSum(*this));
 }
 
 namespace {

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -12,6 +11,7 @@
 #include "mps/core/types/tensor_shape.hpp"
 #include "mps/core/types/types.hpp"
 #include "mps/core/types/window_geometry.hpp"
+#include "mps/pooling/pooling_kind.hpp"
 
 namespace mps::detail {
 
@@ -62,12 +62,7 @@ constexpr std::int64_t countedTaps(const WindowAxis& axis, std::int64_t window, 
   return std::max<std::int64_t>(0, padded.endInside(window) - padded.firstInside(window));
 }
 
-/// What a window computes; dilated max pooling is Max with a dilation in the axes. pooling_operations-inl.hpp has the
-/// functions.
-enum class PoolingKind : std::uint8_t { Max, Average, L2Norm };
-inline constexpr std::array kPoolingKinds{PoolingKind::Max, PoolingKind::Average, PoolingKind::L2Norm};
-
-/// What plans and classes have to know about a function.
+/// What plans and classes have to know about a function. pooling_operations-inl.hpp has the functions.
 struct PoolingTraits {
   std::string_view name;
   /// One tap is the result: it has an index, and the whole gradient. Of taps outside the source it sees zeros, or with

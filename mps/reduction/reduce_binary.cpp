@@ -133,11 +133,6 @@ std::shared_ptr<NNReduceFeatureChannelsAndWeightsMean> NNReduceFeatureChannelsAn
       new NNReduceFeatureChannelsAndWeightsMean(device));
 }
 
-std::shared_ptr<Kernel> NNReduceFeatureChannelsAndWeightsMean::clone() const {
-  return std::shared_ptr<NNReduceFeatureChannelsAndWeightsMean>(
-      new NNReduceFeatureChannelsAndWeightsMean(*this));
-}
-
 ReduceBinaryDivisor NNReduceFeatureChannelsAndWeightsMean::divisor() const {
   return ReduceBinaryDivisor::FeatureChannels;
 }
@@ -146,11 +141,6 @@ std::shared_ptr<NNReduceFeatureChannelsAndWeightsSum> NNReduceFeatureChannelsAnd
     const std::shared_ptr<mtl::Device>& device, bool doWeightedSumByNonZeroWeights) {
   return std::shared_ptr<NNReduceFeatureChannelsAndWeightsSum>(
       new NNReduceFeatureChannelsAndWeightsSum(device, doWeightedSumByNonZeroWeights));
-}
-
-std::shared_ptr<Kernel> NNReduceFeatureChannelsAndWeightsSum::clone() const {
-  return std::shared_ptr<NNReduceFeatureChannelsAndWeightsSum>(
-      new NNReduceFeatureChannelsAndWeightsSum(*this));
 }
 
 ReduceBinaryDivisor NNReduceFeatureChannelsAndWeightsSum::divisor() const {

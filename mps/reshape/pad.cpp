@@ -78,10 +78,6 @@ std::shared_ptr<NNPad> NNPad::create(const std::shared_ptr<mtl::Device>& device,
   return pad;
 }
 
-std::shared_ptr<Kernel> NNPad::clone() const {
-  return std::shared_ptr<NNPad>(new NNPad(*this));
-}
-
 void NNPad::setPaddingSizeBefore(const ImageCoordinate& size) {
   checkPadding(*this, "paddingSizeBefore", size);
   before_ = size;
@@ -129,10 +125,6 @@ std::shared_ptr<NNPadGradient> NNPadGradient::create(const std::shared_ptr<mtl::
   return std::shared_ptr<NNPadGradient>(new NNPadGradient(device));
 }
 
-std::shared_ptr<Kernel> NNPadGradient::clone() const {
-  return std::shared_ptr<NNPadGradient>(new NNPadGradient(*this));
-}
-
 bool NNPadGradient::acceptsForward(const std::string& forwardClassName) const {
   return forwardClassName == "NNPad";
 }
@@ -170,10 +162,6 @@ std::vector<detail::PreparedCall> NNPadGradient::prepareGradient(const detail::G
 
 std::shared_ptr<NNSlice> NNSlice::create(const std::shared_ptr<mtl::Device>& device) {
   return std::shared_ptr<NNSlice>(new NNSlice(device));
-}
-
-std::shared_ptr<Kernel> NNSlice::clone() const {
-  return std::shared_ptr<NNSlice>(new NNSlice(*this));
 }
 
 bool NNSlice::takesEdgeMode(ImageEdgeMode edgeMode) const {

@@ -43,10 +43,6 @@ std::shared_ptr<NNReshape> NNReshape::create(const std::shared_ptr<mtl::Device>&
   return std::shared_ptr<NNReshape>(new NNReshape(device));
 }
 
-std::shared_ptr<Kernel> NNReshape::clone() const {
-  return std::shared_ptr<NNReshape>(new NNReshape(*this));
-}
-
 void NNReshape::setReshapedSize(std::size_t width, std::size_t height, std::size_t featureChannels) {
   if (width == 0 || height == 0 || featureChannels == 0)
     throw Error(describe(), "reshaped size",
@@ -123,10 +119,6 @@ ImageBatch NNReshape::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& com
 
 std::shared_ptr<NNReshapeGradient> NNReshapeGradient::create(const std::shared_ptr<mtl::Device>& device) {
   return std::shared_ptr<NNReshapeGradient>(new NNReshapeGradient(device));
-}
-
-std::shared_ptr<Kernel> NNReshapeGradient::clone() const {
-  return std::shared_ptr<NNReshapeGradient>(new NNReshapeGradient(*this));
 }
 
 bool NNReshapeGradient::acceptsForward(const std::string& forwardClassName) const {

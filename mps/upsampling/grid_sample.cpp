@@ -39,10 +39,6 @@ std::shared_ptr<NNGridSample> NNGridSample::create(const std::shared_ptr<mtl::De
   return std::shared_ptr<NNGridSample>(new NNGridSample(device));
 }
 
-std::shared_ptr<Kernel> NNGridSample::clone() const {
-  return std::shared_ptr<NNGridSample>(new NNGridSample(*this));
-}
-
 ImageDescriptor NNGridSample::sizeDestination(const ImageDescriptor& primary,
                                               const ImageDescriptor& secondary) {
   const auto offsets = std::pair(primary_.offset, secondary_.offset);

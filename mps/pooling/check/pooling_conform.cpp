@@ -16,30 +16,6 @@ using PoolingImplementation = Implementation<PoolingProblem>;
 constexpr std::int64_t kCommonMultiple = 2520;
 constexpr std::int64_t kPowerOfTwo = 64;
 
-enum class PoolingClass : std::uint8_t { Max, Average, L2Norm, DilatedMax };
-constexpr std::array kClasses{PoolingClass::Max, PoolingClass::Average, PoolingClass::L2Norm,
-                              PoolingClass::DilatedMax};
-
-std::string className(PoolingClass kind, PoolingDirection direction) {
-  constexpr std::array<const char*, 4> names{"CNNPoolingMax", "CNNPoolingAverage", "CNNPoolingL2Norm",
-                                             "CNNDilatedPoolingMax"};
-  return std::string(names[static_cast<std::size_t>(kind)]) +
-         (direction == PoolingDirection::Forward ? "" : "Gradient");
-}
-
-bool belongsTo(const PoolingCase& pooling, PoolingClass kind) {
-  const bool isDilated = pooling.geometry.x.dilation != 1 || pooling.geometry.y.dilation != 1;
-  switch (pooling.kind) {
-    case PoolingKind::Max:
-      return kind == (isDilated ? PoolingClass::DilatedMax : PoolingClass::Max);
-    case PoolingKind::Average:
-      return kind == PoolingClass::Average;
-    case PoolingKind::L2Norm:
-      return kind == PoolingClass::L2Norm;
-  }
-  return false;
-}
-
 double gradientFactor(PoolingKind kind, Tier tier) {
   return traitsOf(kind).countsTaps && tier == Tier::Exact ? static_cast<double>(kCommonMultiple) : 1;
 }
@@ -158,50 +134,58 @@ void runKernelOf(ConformRun& run, Forward& forward, const std::shared_ptr<Gradie
       gradientFactor(problem.kind, tier));
 }
 
-void runKernel(ConformRun& run, PoolingClass kind, PoolingDirection direction, const PoolingWindow& window,
-               const KernelBatch& batch, ConformFormats formats, Tier tier) {
-  const auto& device = run.device();
-  const std::size_t size = window.size;
-  const std::size_t stride = window.stride;
-  PoolingProblem problem;
-  problem.direction = direction;
-  switch (kind) {
-    case PoolingClass::Max:
-      runKernelOf(run, *CNNPoolingMax::create(device, size, size, stride, stride),
-                  CNNPoolingMaxGradient::create(device, size, size, stride, stride), problem, window, batch,
-                  formats, tier);
-      break;
-    case PoolingClass::Average: {
-      problem.kind = PoolingKind::Average;
-      problem.zeroPadSizeX = 1;
-      const auto forward = CNNPoolingAverage::create(device, size, size, stride, stride);
-      forward->setZeroPadSizeX(1);
-      runKernelOf(run, *forward, CNNPoolingAverageGradient::create(device, size, size, stride, stride),
-                  problem, window, batch, formats, tier);
-      break;
-    }
-    case PoolingClass::L2Norm:
-      problem.kind = PoolingKind::L2Norm;
-      runKernelOf(run, *CNNPoolingL2Norm::create(device, size, size, stride, stride),
-                  CNNPoolingL2NormGradient::create(device, size, size, stride, stride), problem, window,
-                  batch, formats, tier);
-      break;
-    case PoolingClass::DilatedMax: {
-      const std::size_t dilation = window.dilation;
-      runKernelOf(
-          run, *CNNDilatedPoolingMax::create(device, size, size, dilation, dilation, stride, stride),
-          CNNDilatedPoolingMaxGradient::create(device, size, size, dilation, dilation, stride, stride),
-          problem, window, batch, formats, tier);
-      break;
-    }
+/// A class and its gradient's.
+struct PoolingPair {
+  std::string forward;
+  std::string gradient;
+  PoolingKind kind;
+  bool isDilated;
+  void (*run)(ConformRun& run, PoolingProblem problem, const PoolingWindow& window, const KernelBatch& batch,
+              ConformFormats formats, Tier tier);
+
+  [[nodiscard]] bool take(const PoolingCase& pooling) const {
+    const bool hasDilation = pooling.geometry.x.dilation != 1 || pooling.geometry.y.dilation != 1;
+    return pooling.kind == kind && (isDilated == hasDilation || !traitsOf(kind).selects);
   }
+};
+
+template <class Kernel>
+std::shared_ptr<Kernel> makeKernel(ConformRun& run, const PoolingWindow& window) {
+  const auto& device = run.device();
+  if constexpr (requires { Kernel::create(device, 1, 1, 1, 1, 1, 1); })
+    return Kernel::create(device, window.size, window.size, window.dilation, window.dilation, window.stride,
+                          window.stride);
+  else
+    return Kernel::create(device, window.size, window.size, window.stride, window.stride);
 }
 
-std::vector<ConformCase> casesOf(const PoolingImplementation& implementation, PoolingClass kind,
+template <class Forward, class Gradient>
+PoolingPair pairOf(PoolingKind kind) {
+  const auto run = [](ConformRun& run, PoolingProblem problem, const PoolingWindow& window,
+                      const KernelBatch& batch, ConformFormats formats, Tier tier) {
+    const auto forward = makeKernel<Forward>(run, window);
+    if constexpr (requires { forward->setZeroPadSizeX(1); }) {
+      forward->setZeroPadSizeX(1);
+      problem.zeroPadSizeX = 1;
+    }
+    runKernelOf(run, *forward, makeKernel<Gradient>(run, window), problem, window, batch, formats, tier);
+  };
+  return {Forward::nameOfClass(), Gradient::nameOfClass(), kind,
+          std::is_same_v<Forward, CNNDilatedPoolingMax>, run};
+}
+
+std::vector<PoolingPair> poolingPairs() {
+  return {pairOf<CNNPoolingMax, CNNPoolingMaxGradient>(PoolingKind::Max),
+          pairOf<CNNPoolingAverage, CNNPoolingAverageGradient>(PoolingKind::Average),
+          pairOf<CNNPoolingL2Norm, CNNPoolingL2NormGradient>(PoolingKind::L2Norm),
+          pairOf<CNNDilatedPoolingMax, CNNDilatedPoolingMaxGradient>(PoolingKind::Max)};
+}
+
+std::vector<ConformCase> casesOf(const PoolingImplementation& implementation, const PoolingPair& pair,
                                  PoolingDirection direction, ConformFormats formats, Tier tier) {
   std::vector<ConformCase> cases;
   for (const PoolingCase& pooling : poolingCases()) {
-    if (!belongsTo(pooling, kind)) continue;
+    if (!pair.take(pooling)) continue;
     const bool selects = traitsOf(pooling.kind).selects;
     for (const bool indices : {false, true}) {
       if (indices && !selects) continue;
@@ -220,36 +204,38 @@ std::vector<ConformCase> casesOf(const PoolingImplementation& implementation, Po
     }
   }
   if (cases.empty()) return cases;
-  const std::size_t dilation = kind == PoolingClass::DilatedMax ? 2 : 1;
+  const std::size_t dilation = pair.isDilated ? 2 : 1;
+  PoolingProblem problem;
+  problem.kind = pair.kind;
+  problem.direction = direction;
   for (const KernelBatch& batch : kernelBatches())
     for (const PoolingWindow window : {PoolingWindow{3, 2, dilation, ImageEdgeMode::Zero},
                                        PoolingWindow{2, 2, dilation, ImageEdgeMode::Clamp},
                                        PoolingWindow{3, 1, dilation, ImageEdgeMode::Clamp}})
-      cases.push_back({batch.name, [=](ConformRun& run) {
-                         runKernel(run, kind, direction, window, batch, formats, tier);
-                       }});
+      cases.push_back(
+          {batch.name, [=](ConformRun& run) { pair.run(run, problem, window, batch, formats, tier); }});
   return cases;
 }
 
-void conformDirection(Conform& conform, const PoolingImplementation& implementation, PoolingClass kind,
+void conformDirection(Conform& conform, const PoolingImplementation& implementation, const PoolingPair& pair,
                       PoolingDirection direction, ConformFormats formats, Tier tier) {
-  const ConformKey key{className(kind, direction),
+  const ConformKey key{direction == PoolingDirection::Forward ? pair.forward : pair.gradient,
                        direction == PoolingDirection::Forward ? Direction::Forward : Direction::Gradient,
                        formats.source, std::string(implementation.name), tier};
   if (conform.isSelected(key))
-    conformRow(conform, key, casesOf(implementation, kind, direction, formats, tier));
+    conformRow(conform, key, casesOf(implementation, pair, direction, formats, tier));
 }
 
 }  // namespace
 
 void conformPooling(Conform& conform) {
-  for (const PoolingClass kind : kClasses)
+  for (const PoolingPair& pair : poolingPairs())
     for (const PoolingImplementation& implementation : conform.implementations(poolingBackEnds))
       for (const Tier tier : {Tier::Exact, Tier::Bounded}) {
         for (const ConformFormats formats : kForwardFormats)
-          conformDirection(conform, implementation, kind, PoolingDirection::Forward, formats, tier);
+          conformDirection(conform, implementation, pair, PoolingDirection::Forward, formats, tier);
         for (const auto format : kGradientFormats)
-          conformDirection(conform, implementation, kind, PoolingDirection::Gradient, {format, format}, tier);
+          conformDirection(conform, implementation, pair, PoolingDirection::Gradient, {format, format}, tier);
       }
 }
 

@@ -1,5 +1,3 @@
-#pragma once
-
 #include <cstdint>
 #include <memory>
 #include <random>
@@ -7,14 +5,14 @@
 #include <utility>
 #include <vector>
 
+#include "mps/conform/testing/kernel_samples.hpp"
 #include "mps/core/array/nd_array.hpp"
 #include "mps/gather/gather.hpp"
-#include "mps/graph/coded_kernel.hpp"
 
-/// The kernels on arrays of the list in coded_kernels.hpp.
 namespace mps::test {
+namespace {
 
-inline std::shared_ptr<NDArray> array(const Device& device, int seed) {
+std::shared_ptr<NDArray> array(const Device& device, int seed) {
   auto made = NDArray::create(device, NDArrayDescriptor::descriptor(DataType::Float32, {2, side, 3}));
   std::mt19937 random(static_cast<unsigned>(seed));
   Values values(2 * side * 3);
@@ -24,7 +22,7 @@ inline std::shared_ptr<NDArray> array(const Device& device, int seed) {
 }
 
 /// As many as there are rows along axis 1.
-inline std::shared_ptr<NDArray> rowIndices(const Device& device, int seed) {
+std::shared_ptr<NDArray> rowIndices(const Device& device, int seed) {
   auto made = NDArray::create(device, NDArrayDescriptor::descriptor(DataType::UInt32, {side}));
   std::mt19937 random(static_cast<unsigned>(seed));
   std::vector<std::uint32_t> rows(side);
@@ -34,7 +32,7 @@ inline std::shared_ptr<NDArray> rowIndices(const Device& device, int seed) {
 }
 
 /// A gather, or the gradient behind one.
-inline Values ofArray(Kernel& kernel, int seed) {
+Values ofArray(Kernel& kernel, int seed) {
   const auto& device = kernel.device();
   const auto x = array(device, seed);
   const auto indices = rowIndices(device, seed + 1);
@@ -55,11 +53,13 @@ inline Values ofArray(Kernel& kernel, int seed) {
   return valuesOf(result->data());
 }
 
-inline void addArrayKernels(std::vector<CodedKernel>& all, const Device& device) {
-  const auto gather = NDArrayGather::create(device);
+}  // namespace
+
+void addGatherSamples(KernelSamples& samples) {
+  const auto gather = NDArrayGather::create(samples.device());
   gather->setAxis(1);
-  all.push_back(coded(gather, ofArray));
-  all.push_back(coded(NDArrayGatherGradient::create(device), ofArray));
+  samples.add(gather, ofArray);
+  samples.add(NDArrayGatherGradient::create(samples.device()), ofArray);
 }
 
 }  // namespace mps::test
