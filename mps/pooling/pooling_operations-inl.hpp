@@ -8,21 +8,72 @@
 #define UNMETAL_MPS_POOLING_OPERATIONS_INL_HPP
 #endif
 
+#include <cmath>
+
 #include "mps/pooling/pooling_problem.hpp"
 
-#ifdef HWY_NAMESPACE
+// Math is the arithmetic of a type Value. ---------------------------------------------------------------------------
+
+#if defined(HWY_NAMESPACE)
 #define UNMETAL_POOLING_FUNCTION static HWY_INLINE
 HWY_BEFORE_NAMESPACE();
 namespace mps::detail::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using FloatTag = hn::ScalableTag<float>;
+using FloatVector = hn::Vec<FloatTag>;
+
+struct VectorMath {
+  using Value = FloatVector;
+  static HWY_INLINE Value add(Value a, Value b) { return hn::Add(a, b); }
+  static HWY_INLINE Value multiply(Value a, Value b) { return hn::Mul(a, b); }
+  static HWY_INLINE Value multiplyAdd(Value a, Value b, Value c) { return hn::MulAdd(a, b, c); }
+  static HWY_INLINE Value squareRoot(Value value) { return hn::Sqrt(value); }
+  static HWY_INLINE Value quotientOrZero(Value a, Value b) {
+    return hn::IfThenZeroElse(hn::Eq(b, hn::Zero(FloatTag())), hn::Div(a, b));
+  }
+  /// `b` where it is greater or NaN; a NaN in `a` stays.
+  static HWY_INLINE Value largerOrNaN(Value a, Value b) {
+#if HWY_TARGET == HWY_SSE4 || HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
+    // Of operands one of which is NaN these take the second.
+    return hn::IfThenElse(hn::IsNaN(b), b, hn::Max(b, a));
 #else
-#ifdef __CUDACC__
+    return hn::IfThenElse(hn::Or(hn::Gt(b, a), hn::IsNaN(b)), b, a);
+#endif
+  }
+};
+
+#elif defined(__CUDACC__)
+#include "mps/core/cuda/special_functions_cuda.cuh"
+
 #define UNMETAL_POOLING_FUNCTION static __device__
+namespace mps::detail {
+
+struct CudaMath {
+  using Value = float;
+  __device__ static float add(float a, float b) { return a + b; }
+  __device__ static float multiply(float a, float b) { return a * b; }
+  __device__ static float multiplyAdd(float a, float b, float c) { return fmaf(a, b, c); }
+  __device__ static float squareRoot(float value) { return sqrtf(value); }
+  __device__ static float quotientOrZero(float a, float b) { return b == 0 ? 0.0F : a / b; }
+  __device__ static float largerOrNaN(float a, float b) { return cuda::largerOrNaN(a, b); }
+};
+
 #else
 #define UNMETAL_POOLING_FUNCTION static
-#endif
 namespace mps::detail {
+
+struct CpuMath {
+  using Value = float;
+  static float add(float a, float b) { return a + b; }
+  static float multiply(float a, float b) { return a * b; }
+  static float squareRoot(float value) { return std::sqrt(value); }
+  static float quotientOrZero(float a, float b) { return b == 0 ? 0.0F : a / b; }
+};
 #endif
 
+// Functions ---------------------------------------------------------------------------------------------------------
+//
 // A function has its traits and
 //
 //   first(value)                        what one tap comes to
@@ -37,8 +88,7 @@ namespace mps::detail {
 // with share(g, result, divide) of a window's incoming gradient, or share(g, divide) where the function is linear. Of those
 // a partial result of 0 stands for no taps, and merge() adds.
 //
-// divide(v) is v over the number of taps that count; only functions with countsTaps call it. Math has the type Value and
-// its arithmetic, as the kernel that takes the function knows it: a float, or a vector of them.
+// divide(v) is v over the number of taps that count; only functions with countsTaps call it.
 
 /// The greatest value, or NaN.
 template <class Math>

@@ -5,11 +5,6 @@
 namespace mps::detail {
 namespace {
 
-/// For what does not depend on numbers.
-struct NoMath {
-  using Value = float;
-};
-
 std::string pair(std::int64_t x, std::int64_t y, const char* separator) {
   return std::to_string(x) + separator + std::to_string(y);
 }
@@ -17,7 +12,7 @@ std::string pair(std::int64_t x, std::int64_t y, const char* separator) {
 }  // namespace
 
 PoolingTraits traitsOf(PoolingKind kind) {
-  return withPoolingOperation<NoMath>(kind, [](auto operation) { return decltype(operation)::kTraits; });
+  return withPoolingOperation<CpuMath>(kind, [](auto operation) { return decltype(operation)::kTraits; });
 }
 
 std::string PoolingProblem::describe() const {

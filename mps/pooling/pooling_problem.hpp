@@ -77,13 +77,12 @@ enum class PoolingDirection : std::uint8_t { Forward, Gradient };
 
 /// All numbers of one pooling call, forward or gradient.
 ///
-/// | operand     | forward                             | gradient |
-/// |-------------|-------------------------------------|--------------------------------------------------------|
-/// | source      | forward source                      | forward source; may be null for Average and where |
-/// |             |                                     | useIndices is set: then only its size counts | |
-/// gradient    |                                     | gradient of the forward destination | | destination |
-/// forward destination, clip rectangle | gradient of the source                                 | | saved |
-/// written where saveIndices is set    | read where useIndices is set; not changed              |
+/// | operand     | forward                               | gradient                                              |
+/// |-------------|---------------------------------------|-------------------------------------------------------|
+/// | source      | forward source                        | the same; may be null where !readsSource()            |
+/// | gradient    |                                       | gradient of the forward destination                   |
+/// | destination | forward destination, clip rectangle   | gradient of the source                                |
+/// | saved       | written where saveIndices is set      | read where useIndices is set; not changed             |
 ///
 /// No parameters, no scalars. Every destination element is written.
 ///
@@ -114,9 +113,9 @@ struct PoolingProblem {
   /// Destination pixels that stand for nothing inside the source become 0.
   std::int64_t destinationOriginX = 0;
   std::int64_t destinationOriginY = 0;
-  bool saveIndices = false;  ///< Max forward only
-  bool useIndices = false;   ///< Max gradient only
-  bool afterReLU = false;    ///< Max only: where indices are saved, and in the gradient
+  bool saveIndices = false;  ///< forward only, of what selects a tap
+  bool useIndices = false;   ///< gradient only, of the same
+  bool afterReLU = false;    ///< of the same: where indices are saved, and in the gradient
 
   bool operator==(const PoolingProblem&) const = default;
 

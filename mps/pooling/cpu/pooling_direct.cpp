@@ -1,7 +1,6 @@
 #include "mps/pooling/pooling_direct.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <memory>
 
 #include "mps/core/types/storage.hpp"
@@ -25,15 +24,6 @@ struct CpuMemory {
       storeFloat(value, reinterpret_cast<decltype(element)*>(memory) + offset);
     });
   }
-};
-
-struct CpuMath {
-  using Value = float;
-  static float add(float a, float b) { return a + b; }
-  static float multiply(float a, float b) { return a * b; }
-  static float multiplyAdd(float a, float b, float c) { return a * b + c; }
-  static float squareRoot(float value) { return std::sqrt(value); }
-  static float quotientOrZero(float a, float b) { return b == 0 ? 0.0F : a / b; }
 };
 
 class DirectPlan final : public Plan {

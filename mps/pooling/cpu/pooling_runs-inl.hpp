@@ -26,8 +26,6 @@ namespace mps::detail::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-using FloatTag = hn::ScalableTag<float>;
-using FloatVector = hn::Vec<FloatTag>;
 using IndexTag = hn::RebindToSigned<FloatTag>;
 using IndexVector = hn::Vec<IndexTag>;
 
@@ -66,26 +64,6 @@ bool isAlignedToVectors(const T* address) {
 
 // Operations over taps
 // ------------------------------------------------------------------------------------------
-
-struct VectorMath {
-  using Value = FloatVector;
-  static HWY_INLINE Value add(Value a, Value b) { return hn::Add(a, b); }
-  static HWY_INLINE Value multiply(Value a, Value b) { return hn::Mul(a, b); }
-  static HWY_INLINE Value multiplyAdd(Value a, Value b, Value c) { return hn::MulAdd(a, b, c); }
-  static HWY_INLINE Value squareRoot(Value value) { return hn::Sqrt(value); }
-  static HWY_INLINE Value quotientOrZero(Value a, Value b) {
-    return hn::IfThenZeroElse(hn::Eq(b, hn::Zero(FloatTag())), hn::Div(a, b));
-  }
-  /// `b` where it is greater or NaN; a NaN in `a` stays.
-  static HWY_INLINE Value largerOrNaN(Value a, Value b) {
-#if HWY_TARGET == HWY_SSE4 || HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
-    // Of operands one of which is NaN these take the second.
-    return hn::IfThenElse(hn::IsNaN(b), b, hn::Max(b, a));
-#else
-    return hn::IfThenElse(hn::Or(hn::Gt(b, a), hn::IsNaN(b)), b, a);
-#endif
-  }
-};
 
 /// Partial results in the place of taps.
 template <class Operation>

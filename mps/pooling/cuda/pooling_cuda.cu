@@ -15,7 +15,6 @@
 namespace mps::detail {
 namespace {
 
-using cuda::CudaMath;
 using cuda::PoolingArguments;
 using cuda::SlidingWindows;
 

@@ -8,22 +8,11 @@
 #include "mps/core/cuda/elements_cuda.cuh"
 #include "mps/core/cuda/quotient_cuda.cuh"
 #include "mps/core/cuda/rows_cuda.cuh"
-#include "mps/core/cuda/special_functions_cuda.cuh"
 #include "mps/pooling/pooling_operations-inl.hpp"
 #include "mps/pooling/pooling_problem.hpp"
 
 /// What the pooling kernels know about a problem, in 32-bit numbers, and how they find windows and taps.
 namespace mps::detail::cuda {
-
-struct CudaMath {
-  using Value = float;
-  __device__ static float add(float a, float b) { return a + b; }
-  __device__ static float multiply(float a, float b) { return a * b; }
-  __device__ static float multiplyAdd(float a, float b, float c) { return fmaf(a, b, c); }
-  __device__ static float squareRoot(float value) { return sqrtf(value); }
-  __device__ static float quotientOrZero(float a, float b) { return b == 0 ? 0.0F : a / b; }
-  __device__ static float largerOrNaN(float a, float b) { return cuda::largerOrNaN(a, b); }
-};
 
 /// WindowAxis, for kernels that work on 16 bytes of channels at once.
 struct PoolingAxis {
