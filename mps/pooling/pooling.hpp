@@ -63,7 +63,7 @@ class CNNPooling : public CNNKernel {
 namespace detail {
 /// What a class of one pooling function says of itself.
 template <class Class, ClassName name, PoolingKind function>
-class PoolingClass : public KernelClass<Class, CNNPooling, name> {
+class PoolingKernelClass : public KernelClass<Class, CNNPooling, name> {
  public:
   /// @param kernelWidth,kernelHeight window in pixels, odd or even, at least 1
   /// @param strideInPixelsX,strideInPixelsY step from window to window, at least 1
@@ -76,7 +76,7 @@ class PoolingClass : public KernelClass<Class, CNNPooling, name> {
   }
 
  protected:
-  using PoolingClass::KernelClass::KernelClass;
+  using PoolingKernelClass::KernelClass::KernelClass;
   [[nodiscard]] PoolingKind kind() const override { return function; }
 };
 }  // namespace detail
@@ -86,10 +86,11 @@ class PoolingClass : public KernelClass<Class, CNNPooling, name> {
 /// Zero: taps outside count as 0, so a window that touches the border never gives less than 0. Clamp: they
 /// repeat the nearest edge pixel, the same as limiting the window to the image. NaN propagates. With a
 /// gradient state the place of each maximum is kept, one byte per value for windows of up to 255 taps.
-class CNNPoolingMax : public detail::PoolingClass<CNNPoolingMax, "CNNPoolingMax", detail::PoolingKind::Max> {
+class CNNPoolingMax
+    : public detail::PoolingKernelClass<CNNPoolingMax, "CNNPoolingMax", detail::PoolingKind::Max> {
  protected:
-  friend PoolingClass;
-  using PoolingClass::PoolingClass;
+  friend PoolingKernelClass;
+  using PoolingKernelClass::PoolingKernelClass;
 };
 
 /// out(x, y, c) = sum over taps inside the image of in(tap, c), divided by N (MPSCNNPoolingAverage).
@@ -98,8 +99,8 @@ class CNNPoolingMax : public detail::PoolingClass<CNNPoolingMax, "CNNPoolingMax"
 /// zeroPadSizeX columns left and right and zeroPadSizeY rows above and below; the result is 0 where N is 0.
 /// Clamp does not repeat edge pixels here: it shrinks the window. zeroPadSize p with Clamp is PyTorch's
 /// padding p, and what NNPaddingMethod::ExcludeEdges asks for behind a padding of p; that bit alone changes nothing.
-class CNNPoolingAverage
-    : public detail::PoolingClass<CNNPoolingAverage, "CNNPoolingAverage", detail::PoolingKind::Average> {
+class CNNPoolingAverage : public detail::PoolingKernelClass<CNNPoolingAverage, "CNNPoolingAverage",
+                                                            detail::PoolingKind::Average> {
  public:
   /// Width of the band of zeros that the divisor counts, in pixels; with Clamp only. 0.
   [[nodiscard]] std::size_t zeroPadSizeX() const { return zeroPadSizeX_; }
@@ -108,8 +109,8 @@ class CNNPoolingAverage
   void setZeroPadSizeY(std::size_t size) { zeroPadSizeY_ = size; }
 
  protected:
-  friend PoolingClass;
-  using PoolingClass::PoolingClass;
+  friend PoolingKernelClass;
+  using PoolingKernelClass::PoolingKernelClass;
   void codeProperties(Coder& coder) override;
   void describeProblem(detail::PoolingProblem& problem) const override;
   void describeForward(std::any& family) const override;
@@ -122,10 +123,10 @@ class CNNPoolingAverage
 /// out(x, y, c) = sqrt(sum over taps inside the image of in(tap, c)^2), not divided by the window's size
 /// (MPSCNNPoolingL2Norm). Taps outside add nothing in both edge modes (docs/decisions.md, D2).
 class CNNPoolingL2Norm
-    : public detail::PoolingClass<CNNPoolingL2Norm, "CNNPoolingL2Norm", detail::PoolingKind::L2Norm> {
+    : public detail::PoolingKernelClass<CNNPoolingL2Norm, "CNNPoolingL2Norm", detail::PoolingKind::L2Norm> {
  protected:
-  friend PoolingClass;
-  using PoolingClass::PoolingClass;
+  friend PoolingKernelClass;
+  using PoolingKernelClass::PoolingKernelClass;
 };
 
 /// Maximum over taps that are dilationRate pixels apart (MPSCNNDilatedPoolingMax). With Clamp, a tap outside
@@ -205,7 +206,7 @@ class CNNPoolingGradient : public CNNGradientKernel {
 namespace detail {
 /// What the gradient of `Forward` says of itself.
 template <class Class, ClassName name, class Forward, PoolingKind function>
-class PoolingGradientClass : public KernelClass<Class, CNNPoolingGradient, name> {
+class PoolingGradientKernelClass : public KernelClass<Class, CNNPoolingGradient, name> {
  public:
   /// @param kernelWidth,kernelHeight,strideInPixelsX,strideInPixelsY those of the forward kernel
   static std::shared_ptr<Class> create(const std::shared_ptr<mtl::Device>& device, std::size_t kernelWidth,
@@ -219,7 +220,7 @@ class PoolingGradientClass : public KernelClass<Class, CNNPoolingGradient, name>
   }
 
  protected:
-  using PoolingGradientClass::KernelClass::KernelClass;
+  using PoolingGradientKernelClass::KernelClass::KernelClass;
   [[nodiscard]] PoolingKind kind() const override { return function; }
 };
 }  // namespace detail
@@ -237,11 +238,11 @@ class PoolingGradientClass : public KernelClass<Class, CNNPoolingGradient, name>
 ///     auto gradient = mps::CNNPoolingMaxGradient::create(device, 2, 2, 2, 2);
 ///     auto dx = gradient->encode(commandBuffer, dy, x, state);
 class CNNPoolingMaxGradient
-    : public detail::PoolingGradientClass<CNNPoolingMaxGradient, "CNNPoolingMaxGradient", CNNPoolingMax,
-                                          detail::PoolingKind::Max> {
+    : public detail::PoolingGradientKernelClass<CNNPoolingMaxGradient, "CNNPoolingMaxGradient", CNNPoolingMax,
+                                                detail::PoolingKind::Max> {
  protected:
-  friend PoolingGradientClass;
-  using PoolingGradientClass::PoolingGradientClass;
+  friend PoolingGradientKernelClass;
+  using PoolingGradientKernelClass::PoolingGradientKernelClass;
 };
 
 /// dIn(y) = sum over windows x that contain y of g(x) / N(x), N as in the forward pass
@@ -254,8 +255,8 @@ class CNNPoolingMaxGradient
 ///     auto gradient = mps::CNNPoolingAverageGradient::create(device, 3, 3);
 ///     auto dx = gradient->encode(commandBuffer, dy, x, state);
 class CNNPoolingAverageGradient
-    : public detail::PoolingGradientClass<CNNPoolingAverageGradient, "CNNPoolingAverageGradient",
-                                          CNNPoolingAverage, detail::PoolingKind::Average> {
+    : public detail::PoolingGradientKernelClass<CNNPoolingAverageGradient, "CNNPoolingAverageGradient",
+                                                CNNPoolingAverage, detail::PoolingKind::Average> {
  public:
   /// As for the forward kernel; taken from the state unless set. 0.
   [[nodiscard]] std::size_t zeroPadSizeX() const { return zeroPadSizeX_.get(); }
@@ -264,8 +265,8 @@ class CNNPoolingAverageGradient
   void setZeroPadSizeY(std::size_t size) { zeroPadSizeY_.set(size); }
 
  protected:
-  friend PoolingGradientClass;
-  using PoolingGradientClass::PoolingGradientClass;
+  friend PoolingGradientKernelClass;
+  using PoolingGradientKernelClass::PoolingGradientKernelClass;
   void codeProperties(Coder& coder) override;
   void describeProblem(detail::PoolingProblem& problem) const override;
   void transferOwnProperties(const detail::ForwardRecord& record) override;
@@ -284,11 +285,11 @@ class CNNPoolingAverageGradient
 ///     auto gradient = mps::CNNPoolingL2NormGradient::create(device, 2, 2, 2, 2);
 ///     auto dx = gradient->encode(commandBuffer, dy, x, state);
 class CNNPoolingL2NormGradient
-    : public detail::PoolingGradientClass<CNNPoolingL2NormGradient, "CNNPoolingL2NormGradient",
-                                          CNNPoolingL2Norm, detail::PoolingKind::L2Norm> {
+    : public detail::PoolingGradientKernelClass<CNNPoolingL2NormGradient, "CNNPoolingL2NormGradient",
+                                                CNNPoolingL2Norm, detail::PoolingKind::L2Norm> {
  protected:
-  friend PoolingGradientClass;
-  using PoolingGradientClass::PoolingGradientClass;
+  friend PoolingGradientKernelClass;
+  using PoolingGradientKernelClass::PoolingGradientKernelClass;
 };
 
 /// The gradient of CNNDilatedPoolingMax (MPSCNNDilatedPoolingMaxGradient); rules as for
