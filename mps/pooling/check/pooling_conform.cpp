@@ -5,7 +5,7 @@
 #include "mps/pooling/check/pooling_cases.hpp"
 #include "mps/pooling/check/pooling_reference.hpp"
 #include "mps/pooling/cpu/pooling_layout.hpp"
-#include "mps/pooling/pooling.hpp"
+#include "mps/pooling/pooling_classes.hpp"
 
 namespace mps::detail {
 namespace {
@@ -134,25 +134,39 @@ void runKernelOf(ConformRun& run, Forward& forward, const std::shared_ptr<Gradie
       gradientFactor(problem.kind, tier));
 }
 
-/// A class and its gradient's.
-struct PoolingPair {
+/// What a class computes.
+template <class Class, ClassName name, PoolingKind function>
+constexpr PoolingKind kindOf(const PoolingKernelClass<Class, name, function>* /*forward*/) {
+  return function;
+}
+constexpr PoolingKind kindOf(const CNNDilatedPoolingMax* /*forward*/) {
+  return PoolingKind::Max;
+}
+
+/// A class, or its gradient's, as rows of conform name it.
+struct PoolingRow {
   std::string forward;
   std::string gradient;
   PoolingKind kind;
   bool isDilated;
-  void (*run)(ConformRun& run, PoolingProblem problem, const PoolingWindow& window, const KernelBatch& batch,
-              ConformFormats formats, Tier tier);
+  void (*run)(ConformRun& conform, PoolingProblem problem, const PoolingWindow& window,
+              const KernelBatch& batch, ConformFormats formats, Tier tier);
 
-  [[nodiscard]] bool take(const PoolingCase& pooling) const {
+  [[nodiscard]] bool takes(const PoolingCase& pooling) const {
     const bool hasDilation = pooling.geometry.x.dilation != 1 || pooling.geometry.y.dilation != 1;
     return pooling.kind == kind && (isDilated == hasDilation || !traitsOf(kind).selects);
   }
 };
 
 template <class Kernel>
+concept HasDilation = requires(std::shared_ptr<mtl::Device> device) {
+  Kernel::create(device, 1, 1, 1, 1, 1, 1);
+};
+
+template <class Kernel>
 std::shared_ptr<Kernel> makeKernel(ConformRun& run, const PoolingWindow& window) {
   const auto& device = run.device();
-  if constexpr (requires { Kernel::create(device, 1, 1, 1, 1, 1, 1); })
+  if constexpr (HasDilation<Kernel>)
     return Kernel::create(device, window.size, window.size, window.dilation, window.dilation, window.stride,
                           window.stride);
   else
@@ -160,32 +174,33 @@ std::shared_ptr<Kernel> makeKernel(ConformRun& run, const PoolingWindow& window)
 }
 
 template <class Forward, class Gradient>
-PoolingPair pairOf(PoolingKind kind) {
-  const auto run = [](ConformRun& run, PoolingProblem problem, const PoolingWindow& window,
-                      const KernelBatch& batch, ConformFormats formats, Tier tier) {
-    const auto forward = makeKernel<Forward>(run, window);
-    if constexpr (requires { forward->setZeroPadSizeX(1); }) {
-      forward->setZeroPadSizeX(1);
-      problem.zeroPadSizeX = 1;
-    }
-    runKernelOf(run, *forward, makeKernel<Gradient>(run, window), problem, window, batch, formats, tier);
-  };
-  return {Forward::nameOfClass(), Gradient::nameOfClass(), kind,
-          std::is_same_v<Forward, CNNDilatedPoolingMax>, run};
+void runKernels(ConformRun& run, PoolingProblem problem, const PoolingWindow& window,
+                const KernelBatch& batch, ConformFormats formats, Tier tier) {
+  const auto forward = makeKernel<Forward>(run, window);
+  if constexpr (requires { forward->setZeroPadSizeX(1); }) {
+    forward->setZeroPadSizeX(1);
+    problem.zeroPadSizeX = 1;
+  }
+  runKernelOf(run, *forward, makeKernel<Gradient>(run, window), problem, window, batch, formats, tier);
 }
 
-std::vector<PoolingPair> poolingPairs() {
-  return {pairOf<CNNPoolingMax, CNNPoolingMaxGradient>(PoolingKind::Max),
-          pairOf<CNNPoolingAverage, CNNPoolingAverageGradient>(PoolingKind::Average),
-          pairOf<CNNPoolingL2Norm, CNNPoolingL2NormGradient>(PoolingKind::L2Norm),
-          pairOf<CNNDilatedPoolingMax, CNNDilatedPoolingMaxGradient>(PoolingKind::Max)};
+std::vector<PoolingRow> poolingRows() {
+  std::vector<PoolingRow> rows;
+  PoolingPairs::forEach([&](auto pair) {
+    using Forward = typename decltype(pair)::Forward;
+    using Gradient = typename decltype(pair)::Gradient;
+    constexpr const Forward* noKernel = nullptr;
+    rows.push_back({Forward::nameOfClass(), Gradient::nameOfClass(), kindOf(noKernel), HasDilation<Forward>,
+                    runKernels<Forward, Gradient>});
+  });
+  return rows;
 }
 
-std::vector<ConformCase> casesOf(const PoolingImplementation& implementation, const PoolingPair& pair,
+std::vector<ConformCase> casesOf(const PoolingImplementation& implementation, const PoolingRow& row,
                                  PoolingDirection direction, ConformFormats formats, Tier tier) {
   std::vector<ConformCase> cases;
   for (const PoolingCase& pooling : poolingCases()) {
-    if (!pair.take(pooling)) continue;
+    if (!row.takes(pooling)) continue;
     const bool selects = traitsOf(pooling.kind).selects;
     for (const bool indices : {false, true}) {
       if (indices && !selects) continue;
@@ -204,38 +219,38 @@ std::vector<ConformCase> casesOf(const PoolingImplementation& implementation, co
     }
   }
   if (cases.empty()) return cases;
-  const std::size_t dilation = pair.isDilated ? 2 : 1;
+  const std::size_t dilation = row.isDilated ? 2 : 1;
   PoolingProblem problem;
-  problem.kind = pair.kind;
+  problem.kind = row.kind;
   problem.direction = direction;
   for (const KernelBatch& batch : kernelBatches())
     for (const PoolingWindow window : {PoolingWindow{3, 2, dilation, ImageEdgeMode::Zero},
                                        PoolingWindow{2, 2, dilation, ImageEdgeMode::Clamp},
                                        PoolingWindow{3, 1, dilation, ImageEdgeMode::Clamp}})
       cases.push_back(
-          {batch.name, [=](ConformRun& run) { pair.run(run, problem, window, batch, formats, tier); }});
+          {batch.name, [=](ConformRun& run) { row.run(run, problem, window, batch, formats, tier); }});
   return cases;
 }
 
-void conformDirection(Conform& conform, const PoolingImplementation& implementation, const PoolingPair& pair,
+void conformDirection(Conform& conform, const PoolingImplementation& implementation, const PoolingRow& row,
                       PoolingDirection direction, ConformFormats formats, Tier tier) {
-  const ConformKey key{direction == PoolingDirection::Forward ? pair.forward : pair.gradient,
+  const ConformKey key{direction == PoolingDirection::Forward ? row.forward : row.gradient,
                        direction == PoolingDirection::Forward ? Direction::Forward : Direction::Gradient,
                        formats.source, std::string(implementation.name), tier};
   if (conform.isSelected(key))
-    conformRow(conform, key, casesOf(implementation, pair, direction, formats, tier));
+    conformRow(conform, key, casesOf(implementation, row, direction, formats, tier));
 }
 
 }  // namespace
 
 void conformPooling(Conform& conform) {
-  for (const PoolingPair& pair : poolingPairs())
+  for (const PoolingRow& row : poolingRows())
     for (const PoolingImplementation& implementation : conform.implementations(poolingBackEnds))
       for (const Tier tier : {Tier::Exact, Tier::Bounded}) {
         for (const ConformFormats formats : kForwardFormats)
-          conformDirection(conform, implementation, pair, PoolingDirection::Forward, formats, tier);
+          conformDirection(conform, implementation, row, PoolingDirection::Forward, formats, tier);
         for (const auto format : kGradientFormats)
-          conformDirection(conform, implementation, pair, PoolingDirection::Gradient, {format, format}, tier);
+          conformDirection(conform, implementation, row, PoolingDirection::Gradient, {format, format}, tier);
       }
 }
 
