@@ -198,8 +198,11 @@ inline std::vector<PoolingGeometry> poolingGeometries() {
 
 /// Whether integers give results without rounding, if gradients are multiples of `commonMultiple`.
 inline bool isExactForIntegers(const PoolingProblem& problem, std::int64_t commonMultiple) {
-  if (problem.traits().selects || problem.direction == PoolingDirection::Forward) return true;
-  if (!problem.traits().isLinear) return false;
+  const PoolingTraits traits = problem.traits();
+  const bool isForward = problem.direction == PoolingDirection::Forward;
+  // A function that is not linear rounds behind the division once more.
+  if (traits.selects || (isForward && (traits.isLinear || !traits.countsTaps))) return true;
+  if (!traits.isLinear) return false;
   for (std::int64_t y = 0; y < problem.y.destinationSize; ++y)
     for (std::int64_t x = 0; x < problem.x.destinationSize; ++x) {
       const std::int64_t divisor = countedTaps(problem.y, y, problem.edgeMode, problem.zeroPadSizeY) *
