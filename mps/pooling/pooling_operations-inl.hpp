@@ -99,10 +99,7 @@ struct MaximumPooling {
   UNMETAL_POOLING_FUNCTION Value first(Value value) { return value; }
   UNMETAL_POOLING_FUNCTION Value add(Value best, Value value) { return Math::largerOrNaN(best, value); }
   UNMETAL_POOLING_FUNCTION Value merge(Value best, Value other) { return Math::largerOrNaN(best, other); }
-  template <class Divide>
-  UNMETAL_POOLING_FUNCTION Value finish(Value best, const Divide& /*divide*/) {
-    return best;
-  }
+  UNMETAL_POOLING_FUNCTION Value finish(Value best, const auto& /*divide*/) { return best; }
 };
 
 /// The sum over the number of taps that count.
@@ -114,14 +111,8 @@ struct AveragePooling {
   UNMETAL_POOLING_FUNCTION Value first(Value value) { return value; }
   UNMETAL_POOLING_FUNCTION Value add(Value sum, Value value) { return Math::add(sum, value); }
   UNMETAL_POOLING_FUNCTION Value merge(Value sum, Value other) { return Math::add(sum, other); }
-  template <class Divide>
-  UNMETAL_POOLING_FUNCTION Value finish(Value sum, const Divide& divide) {
-    return divide(sum);
-  }
-  template <class Divide>
-  UNMETAL_POOLING_FUNCTION Value share(Value gradient, const Divide& divide) {
-    return divide(gradient);
-  }
+  UNMETAL_POOLING_FUNCTION Value finish(Value sum, const auto& divide) { return divide(sum); }
+  UNMETAL_POOLING_FUNCTION Value share(Value gradient, const auto& divide) { return divide(gradient); }
 };
 
 /// The root of the sum of squares.
@@ -133,12 +124,8 @@ struct L2NormPooling {
   UNMETAL_POOLING_FUNCTION Value first(Value value) { return Math::multiply(value, value); }
   UNMETAL_POOLING_FUNCTION Value add(Value sum, Value value) { return Math::multiplyAdd(value, value, sum); }
   UNMETAL_POOLING_FUNCTION Value merge(Value sum, Value other) { return Math::add(sum, other); }
-  template <class Divide>
-  UNMETAL_POOLING_FUNCTION Value finish(Value sum, const Divide& /*divide*/) {
-    return Math::squareRoot(sum);
-  }
-  template <class Divide>
-  UNMETAL_POOLING_FUNCTION Value share(Value gradient, Value norm, const Divide& /*divide*/) {
+  UNMETAL_POOLING_FUNCTION Value finish(Value sum, const auto& /*divide*/) { return Math::squareRoot(sum); }
+  UNMETAL_POOLING_FUNCTION Value share(Value gradient, Value norm, const auto& /*divide*/) {
     return Math::quotientOrZero(gradient, norm);
   }
   UNMETAL_POOLING_FUNCTION Value factor(Value sum, Value value) { return Math::multiply(sum, value); }

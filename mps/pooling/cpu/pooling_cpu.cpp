@@ -41,14 +41,12 @@ void chooseTile(const PoolingProblem& problem, WindowRows<Operation>& windows, s
               asSize(problem.destination.channels));
 }
 
-template <class Operation>
-void poolRowsBy(const PoolingProblem& problem, const WindowRowsLayout& layout, const Operands& operands,
-                bool stream, std::int64_t firstRow, std::int64_t endRow, std::byte* scratch) {
+void poolRows(const PoolingProblem& problem, const WindowRowsLayout& layout, const Operands& operands,
+              bool stream, std::int64_t firstRow, std::int64_t endRow, std::byte* scratch) {
   WorkingMemory memory(scratch);
-  WindowRows<Operation> windows(problem, layout, memory);
   const TensorShape& shape = problem.destination;
   const auto indexBytes = static_cast<std::int64_t>(problem.indexBytes());
-  for (std::int64_t row = firstRow; row < endRow; ++row) {
+  const auto poolRow = [&](auto& windows, std::int64_t row) {
     const std::int64_t image = row / shape.height;
     const std::int64_t y = row % shape.height;
     windows.selectRow({operands.source, &problem.source, image}, y);
@@ -57,7 +55,7 @@ void poolRowsBy(const PoolingProblem& problem, const WindowRowsLayout& layout, c
       withElementType(shape.format, [&](auto element) {
         using T = decltype(element);
         T* const to = reinterpret_cast<T*>(operands.destination) + shape.offset(image, y, begin, 0);
-        if constexpr (Operation::kTraits.selects)
+        if constexpr (std::remove_reference_t<decltype(windows)>::kSelects)
           if (problem.saveIndices)
             return chooseTile(problem, windows, begin, end, to,
                               operands.saved + (row * shape.width + begin) * shape.channels * indexBytes,
@@ -65,39 +63,29 @@ void poolRowsBy(const PoolingProblem& problem, const WindowRowsLayout& layout, c
         combineTile(problem, windows, begin, end, to, stream);
       });
     }
-  }
-  hwy::FlushStream();
-}
-
-void poolRows(const PoolingProblem& problem, const WindowRowsLayout& layout, const Operands& operands,
-              bool stream, std::int64_t firstRow, std::int64_t endRow, std::byte* scratch) {
+  };
   withPoolingOperation<VectorMath>(problem.kind, [&](auto operation) {
-    poolRowsBy<decltype(operation)>(problem, layout, operands, stream, firstRow, endRow, scratch);
+    WindowRows<decltype(operation)> windows(problem, layout, memory);
+    for (std::int64_t row = firstRow; row < endRow; ++row) poolRow(windows, row);
   });
-}
-
-template <class Operation>
-void poolGradientRowsBy(const PoolingProblem& problem, const GradientRowsLayout& layout,
-                        const Operands& operands, bool stream, std::int64_t firstRow, std::int64_t endRow,
-                        std::byte* scratch) {
-  WorkingMemory memory(scratch);
-  GradientRows<Operation> rows(problem, layout, operands, stream, memory);
-  std::int64_t current = -1;
-  for (std::int64_t row = firstRow; row < endRow; ++row) {
-    const std::int64_t image = row / problem.destination.height;
-    if (image != current) rows.select(image);
-    current = image;
-    rows.compute(row % problem.destination.height);
-  }
   hwy::FlushStream();
 }
 
 void poolGradientRows(const PoolingProblem& problem, const GradientRowsLayout& layout,
                       const Operands& operands, bool stream, std::int64_t firstRow, std::int64_t endRow,
                       std::byte* scratch) {
+  WorkingMemory memory(scratch);
   withPoolingOperation<VectorMath>(problem.kind, [&](auto operation) {
-    poolGradientRowsBy<decltype(operation)>(problem, layout, operands, stream, firstRow, endRow, scratch);
+    GradientRows<decltype(operation)> rows(problem, layout, operands, stream, memory);
+    std::int64_t current = -1;
+    for (std::int64_t row = firstRow; row < endRow; ++row) {
+      const std::int64_t image = row / problem.destination.height;
+      if (image != current) rows.select(image);
+      current = image;
+      rows.compute(row % problem.destination.height);
+    }
   });
+  hwy::FlushStream();
 }
 
 }  // namespace mps::detail::HWY_NAMESPACE

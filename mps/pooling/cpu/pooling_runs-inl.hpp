@@ -74,10 +74,7 @@ struct Partials {
   }
 };
 /// Shares of a gradient in the place of taps.
-struct Sum {
-  static HWY_INLINE FloatVector first(FloatVector v) { return v; }
-  static HWY_INLINE FloatVector add(FloatVector sum, FloatVector v) { return hn::Add(sum, v); }
-};
+using Sum = AveragePooling<VectorMath>;
 
 struct Unchanged {
   HWY_INLINE FloatVector operator()(FloatVector v) const { return v; }

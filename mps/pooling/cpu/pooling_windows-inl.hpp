@@ -59,6 +59,8 @@ inline void saveIndices(const PoolingProblem& problem, const std::int32_t* from,
 template <class Operation>
 class WindowRows {
  public:
+  static constexpr bool kSelects = Operation::kTraits.selects;
+
   WindowRows(const PoolingProblem& problem, const WindowRowsLayout& layout, WorkingMemory& memory)
       : problem_(problem),
         layout_(layout),
@@ -138,8 +140,6 @@ class WindowRows {
   [[nodiscard]] const std::int32_t* indices() const { return memory_.indices; }
 
  private:
-  static constexpr bool kSelects = Operation::kTraits.selects;
-
   [[nodiscard]] bool clamps() const { return kSelects && problem_.edgeMode == ImageEdgeMode::Clamp; }
   [[nodiscard]] bool hasOutsideZeros() const { return kSelects && problem_.edgeMode == ImageEdgeMode::Zero; }
 
