@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "onnx/protobuf.hpp"
+#include "onnx/model/protobuf.hpp"
 #include "train/layers.hpp"
 #include "train/pictures/picture.hpp"
 

@@ -1,4 +1,4 @@
-#include "onnx/windows.hpp"
+#include "onnx/export/windows.hpp"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "onnx/protobuf.hpp"
+#include "onnx/model/protobuf.hpp"
 
 #include <bit>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "onnx/protobuf.hpp"
+#include "onnx/model/protobuf.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "onnx/message_reading.hpp"
+#include "onnx/model/message_reading.hpp"
 
 namespace unmetal::onnx::detail {
 namespace {

@@ -8,7 +8,7 @@
 #include <variant>
 #include <vector>
 
-#include "onnx/protobuf.hpp"
+#include "onnx/model/protobuf.hpp"
 #include "train/layers.hpp"
 
 /// The messages of an ONNX file that an export needs, and their numbers in onnx.proto. The library's own.

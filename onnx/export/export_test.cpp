@@ -24,8 +24,8 @@
 #include "mps/weights/input_file.hpp"
 #include "mps/weights/test_folder.hpp"
 #include "mtl/device.hpp"
-#include "onnx/message_reading.hpp"
-#include "onnx/model.hpp"
+#include "onnx/model/message_reading.hpp"
+#include "onnx/model/model.hpp"
 
 namespace unmetal::onnx {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "onnx/model.hpp"
+#include "onnx/model/model.hpp"
 
 namespace unmetal::onnx::detail {
 

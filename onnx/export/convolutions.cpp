@@ -3,8 +3,8 @@
 
 #include "mps/convolution/convolution.hpp"
 #include "mps/convolution/fully_connected.hpp"
-#include "onnx/weights.hpp"
-#include "onnx/windows.hpp"
+#include "onnx/export/weights.hpp"
+#include "onnx/export/windows.hpp"
 
 /// Convolutions and fully connected layers.
 namespace unmetal::onnx::detail {

@@ -1,7 +1,7 @@
 #include "mps/softmax/softmax.hpp"
 
 #include "mps/dropout/dropout.hpp"
-#include "onnx/step.hpp"
+#include "onnx/export/step.hpp"
 
 /// Softmax over the channels, and dropout, which is for training.
 namespace unmetal::onnx::detail {

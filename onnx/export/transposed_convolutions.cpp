@@ -1,8 +1,8 @@
 #include <algorithm>
 
 #include "mps/convolution/convolution_transpose.hpp"
-#include "onnx/weights.hpp"
-#include "onnx/windows.hpp"
+#include "onnx/export/weights.hpp"
+#include "onnx/export/windows.hpp"
 
 /// Convolutions that enlarge. ONNX spreads the source over the result with the turned window; result pixel v lies `before` pixels
 /// behind the first one that source pixel 0 reaches:

@@ -1,4 +1,4 @@
-#include "onnx/step.hpp"
+#include "onnx/export/step.hpp"
 
 #include <algorithm>
 

@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "mps/normalization/normalization.hpp"
-#include "onnx/windows.hpp"
+#include "onnx/export/windows.hpp"
 
 /// Normalisations by what lies around a value.
 namespace unmetal::onnx::detail {

@@ -1,5 +1,5 @@
 #include "mps/concatenation/concatenation.hpp"
-#include "onnx/step.hpp"
+#include "onnx/export/step.hpp"
 
 /// Channels side by side.
 namespace unmetal::onnx::detail {

@@ -6,7 +6,7 @@
 #include "mps/core/error.hpp"
 #include "mps/softmax/softmax.hpp"
 #include "mps/weights/atomic_file.hpp"
-#include "onnx/graph_translation.hpp"
+#include "onnx/export/graph_translation.hpp"
 
 namespace unmetal::onnx {
 namespace {

@@ -12,7 +12,7 @@
 #include "mps/core/error.hpp"
 #include "mps/core/image_descriptor.hpp"
 #include "mps/core/neuron_descriptor.hpp"
-#include "onnx/graph_builder.hpp"
+#include "onnx/export/graph_builder.hpp"
 
 /// What the translations of kernels to operators share. The library's own.
 namespace unmetal::onnx::detail {

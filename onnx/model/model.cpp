@@ -1,4 +1,4 @@
-#include "onnx/model.hpp"
+#include "onnx/model/model.hpp"
 
 #include <bit>
 #include <cstring>

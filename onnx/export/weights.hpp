@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "mps/convolution/kernel_with_weights.hpp"
-#include "onnx/step.hpp"
+#include "onnx/export/step.hpp"
 
 namespace unmetal::onnx::detail {
 

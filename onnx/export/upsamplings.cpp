@@ -3,7 +3,7 @@
 #include "mps/upsampling/upsampling.hpp"
 #include "mps/upsampling/upsampling_call.hpp"
 #include "mps/upsampling/upsampling_taps.hpp"
-#include "onnx/step.hpp"
+#include "onnx/export/step.hpp"
 
 /// Upsampling and scaling.
 namespace unmetal::onnx::detail {

@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "mps/reduction/reduction.hpp"
-#include "onnx/step.hpp"
+#include "onnx/export/step.hpp"
 
 /// Reductions along an axis.
 namespace unmetal::onnx::detail {

@@ -1,4 +1,4 @@
-#include "onnx/graph_builder.hpp"
+#include "onnx/export/graph_builder.hpp"
 
 #include <algorithm>
 #include <utility>

@@ -3,7 +3,7 @@
 #include "mps/gram_matrix/gram_matrix.hpp"
 #include "mps/reshape/pad.hpp"
 #include "mps/reshape/reshape.hpp"
-#include "onnx/step.hpp"
+#include "onnx/export/step.hpp"
 
 /// Pictures of another shape with the same numbers, and Gram matrices.
 namespace unmetal::onnx::detail {

@@ -2,7 +2,7 @@
 
 #include "mps/arithmetic/arithmetic.hpp"
 #include "mps/arithmetic/compare.hpp"
-#include "onnx/step.hpp"
+#include "onnx/export/step.hpp"
 
 /// Arithmetic of two pictures.
 namespace unmetal::onnx::detail {

@@ -1,7 +1,7 @@
 #include <cmath>
 
 #include "mps/neuron/neuron.hpp"
-#include "onnx/step.hpp"
+#include "onnx/export/step.hpp"
 
 /// Functions of each value.
 namespace unmetal::onnx::detail {

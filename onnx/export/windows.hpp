@@ -5,7 +5,7 @@
 
 #include "mps/core/cnn_kernel.hpp"
 #include "mps/core/window_geometry.hpp"
-#include "onnx/step.hpp"
+#include "onnx/export/step.hpp"
 
 /// Windows over pictures as ONNX describes them. The library's own.
 namespace unmetal::onnx::detail {

@@ -2,7 +2,7 @@
 #include "mps/instance_normalization/group_normalization.hpp"
 #include "mps/instance_normalization/instance_normalization.hpp"
 #include "mtl/buffer.hpp"
-#include "onnx/step.hpp"
+#include "onnx/export/step.hpp"
 
 /// Normalisations by statistics of a batch, or of one picture's channels.
 namespace unmetal::onnx::detail {

@@ -2,7 +2,7 @@
 #include <cstddef>
 
 #include "mps/pooling/pooling.hpp"
-#include "onnx/windows.hpp"
+#include "onnx/export/windows.hpp"
 
 /// Pooling.
 namespace unmetal::onnx::detail {

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "mps/graph/nn_graph.hpp"
-#include "onnx/model.hpp"
+#include "onnx/model/model.hpp"
 
 namespace unmetal::onnx::detail {
 

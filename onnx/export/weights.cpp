@@ -1,4 +1,4 @@
-#include "onnx/weights.hpp"
+#include "onnx/export/weights.hpp"
 
 #include "mps/convolution/convolution_weights.hpp"
 

@@ -1,4 +1,4 @@
-#include "onnx/graph_translation.hpp"
+#include "onnx/export/graph_translation.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -8,7 +8,7 @@
 #include "mps/core/cnn_multiary_kernel.hpp"
 #include "mps/core/error.hpp"
 #include "mps/graph/graph_layout.hpp"
-#include "onnx/step.hpp"
+#include "onnx/export/step.hpp"
 #include "train/utf8.hpp"
 
 namespace unmetal::onnx::detail {
