@@ -107,6 +107,8 @@ class Features {
   [[nodiscard]] std::size_t height() const { return shape().height; }
   [[nodiscard]] std::size_t width() const { return shape().width; }
   [[nodiscard]] std::size_t channels() const { return shape().channels; }
+  /// Whether it is the same layer's.
+  bool operator==(const Features& other) const = default;
 
  private:
   friend class Network;
