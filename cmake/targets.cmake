@@ -130,7 +130,7 @@ endfunction()
 
 # The library's readers of untrusted bytes. Fuzz targets link them in place of the library's, built so that libFuzzer
 # watches them.
-set(UNMETAL_FUZZED_SOURCES mps/core/coded_data.cpp mps/core/coder.cpp mps/weights/safetensors.cpp)
+set(UNMETAL_FUZZED_SOURCES mps/core/coding/coded_data.cpp mps/core/coding/coder.cpp mps/weights/safetensors.cpp)
 
 # unmetal_tune_sources(<target> <source>...): with UNMETAL_THIS_PROCESSOR_ONLY, vector code whose least instruction set is the
 # one of this machine. Then Highway compiles it once, for that one.
@@ -146,7 +146,7 @@ function(unmetal_tune_sources target)
   endforeach()
 endfunction()
 
-# With CMAKE_UNITY_BUILD the sources of a folder are compiled as one, which takes a quarter of the time: most of it
+# With CMAKE_UNITY_BUILD the sources of a folder, or of a family, are compiled as one, which takes a quarter of the time: most of it
 # goes to headers. Vector code stays apart, it includes itself, and so does what fuzz targets replace.
 function(unmetal_group_sources target)
   list(FILTER ARGN EXCLUDE REGEX "\\.cu$")
@@ -154,7 +154,11 @@ function(unmetal_group_sources target)
     unmetal_is_vector_code(is_vector_code "${source}")
     cmake_path(RELATIVE_PATH source BASE_DIRECTORY "${PROJECT_SOURCE_DIR}" OUTPUT_VARIABLE path)
     if(NOT is_vector_code AND NOT path IN_LIST UNMETAL_FUZZED_SOURCES)
-      cmake_path(GET path PARENT_PATH folder)
+      if(NOT path MATCHES "^(mps/[a-z_]+)/")
+        cmake_path(GET path PARENT_PATH folder)
+      else()
+        set(folder "${CMAKE_MATCH_1}")
+      endif()
       string(REPLACE "/" "_" group "${folder}")
       if(path MATCHES "_cuda\\.cpp$")  # those of each back end, whose local names are alike
         string(APPEND group "_cuda")
@@ -319,34 +323,39 @@ function(unmetal_property_tests)
   endforeach()
 endfunction()
 
-# unmetal_family(<name> [HEADERS <header>...] [SOURCES <source>...] [CUDA <source>...] [CONFORM <source>...]
+# unmetal_family(<name> [HEADERS <header>...] [SOURCES <source>...] [CPU <source>...] [CUDA <source>...] [CONFORM <source>...]
 #                [TESTS <source>...])
 #
 # Everything about one family of kernels lies in mps/<name>, under fixed file names:
-#   <name>.hpp                                              public header
-#   <name>.cpp  <name>_cpu.cpp                              the library
-#   <name>_reference.cpp  <name>_conform.cpp  <name>_bench.cpp   references, self-check, timing
-#   <name>_reference_test.cpp  <name>_plan_test.cpp         tests of both
-# The lists name further files: of a family that is split by class, those of the CUDA back end (<name>_cuda.cu),
-# which are built where CUDA is, and tests of its public classes. Among SOURCES, <name>_reference.cpp belongs to the library:
-# the last entry of the family's list for the CPU calls it.
+#   <name>.hpp  <name>.cpp                                        public header, the library
+#   cpu/<name>_cpu.cpp                                            the library's kernels for the CPU
+#   check/<name>_reference.cpp  <name>_conform.cpp  <name>_bench.cpp   references, self-check, timing
+#   check/<name>_reference_test.cpp  <name>_plan_test.cpp         tests of both
+#   check/<name>_samples.cpp                                      an object of each class, for tests of all classes
+# The lists name further files: of a family that is split by class; in cpu/; in cuda/, which are built where CUDA is; in check/,
+# of the self-check and tests. Among SOURCES, check/<name>_reference.cpp belongs to the library: the last entry of the family's
+# list for the CPU calls it.
 function(unmetal_family name)
-  cmake_parse_arguments(PARSE_ARGV 1 ARG "" "" "HEADERS;SOURCES;CUDA;CONFORM;TESTS")
+  cmake_parse_arguments(PARSE_ARGV 1 ARG "" "" "HEADERS;SOURCES;CPU;CUDA;CONFORM;TESTS")
   set(CMAKE_CURRENT_SOURCE_DIR "${PROJECT_SOURCE_DIR}/mps/${name}")
+  list(TRANSFORM ARG_CPU PREPEND cpu/)
+  list(TRANSFORM ARG_CUDA PREPEND cuda/)
+  list(TRANSFORM ARG_CONFORM PREPEND check/)
+  list(TRANSFORM ARG_TESTS PREPEND check/)
   set(cuda "")
   if(UNMETAL_HAS_CUDA)
     set(cuda ${ARG_CUDA})
   endif()
   unmetal_sources(unmetal
     HEADERS ${name}.hpp ${ARG_HEADERS}
-    SOURCES ${name}.cpp ${name}_cpu.cpp ${cuda} ${ARG_SOURCES})
-  set(reference ${name}_reference.cpp)
+    SOURCES ${name}.cpp cpu/${name}_cpu.cpp ${ARG_CPU} ${cuda} ${ARG_SOURCES})
+  set(reference check/${name}_reference.cpp)
   if(reference IN_LIST ARG_SOURCES)
     set(reference "")
   endif()
   unmetal_sources(unmetal_conform
-    SOURCES ${reference} ${name}_conform.cpp ${name}_bench.cpp ${ARG_CONFORM})
+    SOURCES ${reference} check/${name}_conform.cpp check/${name}_bench.cpp check/${name}_samples.cpp ${ARG_CONFORM})
   unmetal_tests(${name}_tests
-    SOURCES ${name}_reference_test.cpp ${name}_plan_test.cpp ${ARG_TESTS}
+    SOURCES check/${name}_reference_test.cpp check/${name}_plan_test.cpp ${ARG_TESTS}
     LABELS ${name} smoke)
 endfunction()

@@ -16,9 +16,9 @@
 #include <vector>
 
 #include "fuzz/tree_mutator.hpp"
-#include "mps/core/coder.hpp"
-#include "mps/core/error.hpp"
-#include "mps/graph/coded_kernels.hpp"
+#include "mps/conform/testing/kernel_samples.hpp"
+#include "mps/core/coding/coder.hpp"
+#include "mps/core/types/error.hpp"
 #include "mtl/device.hpp"
 
 /// Changed data of kernels of every class: what decodes is encoded and run, within bounds of memory and time, because
@@ -26,7 +26,7 @@
 namespace unmetal::coded_mutants {
 namespace {
 
-using mps::test::CodedKernel;
+using mps::test::KernelSample;
 using nlohmann::json;
 
 constexpr std::uint64_t kImageBytes = std::uint64_t{4} << 20U;
@@ -69,7 +69,7 @@ class BoundedMemory {
 class CodedMutants : public ::testing::Test {
  protected:
   /// Decodes and runs. What is not refused must be done within the bounds.
-  void run(const CodedKernel& one, const json& tree) {
+  void run(const KernelSample& one, const json& tree) {
     const std::vector<std::uint8_t> bytes = json::to_cbor(tree);
     mps::CodingLimits limits;
     limits.bytes = kImageBytes;
@@ -107,7 +107,7 @@ class CodedMutants : public ::testing::Test {
   }
 
   std::shared_ptr<mtl::Device> device_ = mtl::newCPUDevice(1);
-  std::vector<CodedKernel> kernels_ = mps::test::everyKernel(device_);
+  std::vector<KernelSample> kernels_ = mps::test::everyKernel(device_);
   BoundedMemory bounded_;
   std::map<std::string, int> refusals_{
       {"CodingLimits::size", 0}, {"CodingLimits::windowElements", 0}, {"CodingLimits::bytes", 0}};
@@ -115,7 +115,7 @@ class CodedMutants : public ::testing::Test {
   double slowest_ = 0;
 };
 
-json treeOf(const CodedKernel& one) {
+json treeOf(const KernelSample& one) {
   const auto bytes = mps::test::encoded(*one.kernel);
   const auto* first = reinterpret_cast<const std::uint8_t*>(bytes.data());
   return json::from_cbor(first, first + bytes.size());
@@ -131,7 +131,7 @@ constexpr std::uint64_t kSizes[] = {8,
 
 /// Every number of every kernel, one at a time.
 TEST_F(CodedMutants, EveryNumberMayBeHuge) {
-  for (const CodedKernel& one : kernels_) {
+  for (const KernelSample& one : kernels_) {
     const json tree = treeOf(one);
     json copy = tree;
     const std::size_t count = fuzz::TreeMutator::valuesOf(copy).size();
@@ -158,7 +158,7 @@ TEST_F(CodedMutants, ValuesMayBeAnything) {
   SCOPED_TRACE("UNMETAL_TEST_SEED=" + std::to_string(seed));
   std::mt19937 random(seed);
   constexpr int kMutantsOfAKernel = 150;
-  for (const CodedKernel& one : kernels_) {
+  for (const KernelSample& one : kernels_) {
     const json tree = treeOf(one);
     for (int i = 0; i < kMutantsOfAKernel; ++i) {
       json changed = tree;

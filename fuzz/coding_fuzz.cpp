@@ -7,7 +7,7 @@
 #include "fuzz/tree_mutator.hpp"
 #include "mps/batch_normalization/matrix_batch_normalization.hpp"
 #include "mps/batch_normalization/matrix_neuron.hpp"
-#include "mps/core/coder.hpp"
+#include "mps/core/coding/coder.hpp"
 #include "mps/gather/gather.hpp"
 #include "mps/graph/graph_coding.hpp"
 #include "mps/graph/nn_graph.hpp"

@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <span>
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 
 /// What libFuzzer calls, or the program that replays the corpus. Bytes may be refused with mps::Error; everything else
 /// that happens is a finding.

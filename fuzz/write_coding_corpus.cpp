@@ -4,8 +4,8 @@
 #include <memory>
 #include <vector>
 
-#include "mps/core/coder.hpp"
-#include "mps/graph/coded_kernels.hpp"
+#include "mps/conform/testing/kernel_samples.hpp"
+#include "mps/core/coding/coder.hpp"
 #include "mps/graph/test_network.hpp"
 
 namespace {
@@ -34,7 +34,7 @@ int main(int argc, char** argv) {
   }
   const auto device = mtl::newCPUDevice(1);
   std::vector<std::shared_ptr<Kernel>> kernels;
-  for (const test::CodedKernel& one : test::everyKernel(device)) kernels.push_back(one.kernel);
+  for (const test::KernelSample& one : test::everyKernel(device)) kernels.push_back(one.kernel);
   kernels.push_back(smallGraph(device));
   for (const auto& kernel : kernels) {
     KeyedArchiver archiver;

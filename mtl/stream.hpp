@@ -11,7 +11,7 @@ struct Command;
 /// The place where the commands of one queue run, in order.
 ///
 /// Each back end derives its own: mtl::cpu::Stream holds the workers, a CUDA stream the stream handle. A plan
-/// (mps/core/plan.hpp) knows which back end it was prepared for and casts.
+/// (mps/core/plan/plan.hpp) knows which back end it was prepared for and casts.
 class Stream {
  public:
   virtual ~Stream() = default;

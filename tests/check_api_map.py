@@ -83,7 +83,7 @@ def problem(cells: list[str], root: pathlib.Path = ROOT) -> str | None:
         return found
     if back_ends not in ("", "CPU", "CPU, CUDA"):
         return f"back ends {back_ends}"
-    if back_ends and ("CUDA" in back_ends) != any(path.parent.glob("*_cuda.*")):
+    if back_ends and ("CUDA" in back_ends) != any(path.parent.glob("cuda/*_cuda.*")):
         return f"back ends {back_ends}, {path.parent.name} has others"
     return None
 

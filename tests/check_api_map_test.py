@@ -33,7 +33,7 @@ class Lies(unittest.TestCase):
         for cells in filter(lambda cells: cells[OURS], ROWS):
             self.expect_problem(changed(cells, TEST, ""), "names no test")
             self.expect_problem(changed(cells, TEST, "mps/core/no_such_test.cpp"), "no test that every build has")
-            self.expect_problem(changed(cells, TEST, "mps/core/float16_test.cpp"), "does not use")
+            self.expect_problem(changed(cells, TEST, "mps/core/types/float16_test.cpp"), "does not use")
             self.expect_problem(changed(cells, HEADER, "mtl/error.hpp"), "does not declare")
             self.expect_problem(changed(cells, HEADER, "mps/core/no_such_header.hpp"), "no header")
             self.expect_problem(changed(cells, BACK_ENDS, "CUDA"), "back ends")
@@ -44,9 +44,9 @@ class Lies(unittest.TestCase):
             is_mtl = "`mtl::" in cells[OURS]
             other = cells[OURS].replace("mtl::", "mps::") if is_mtl else cells[OURS].replace("mps::", "mtl::")
             self.expect_problem(changed(cells, OURS, other), "in the namespace of")
-        wrapper = ["`mps::CommandBuffer`", "mps/core/command_buffer.hpp", "mps/core/command_buffer_test.cpp", ""]
+        wrapper = ["`mps::CommandBuffer`", "mps/core/kernel/command_buffer.hpp", "mps/core/kernel/command_buffer_test.cpp", ""]
         self.expect_problem(["MTLCommandBuffer", *wrapper], "in the namespace of")
-        region = ["`mtl::Region`", "mtl/types.hpp", "mps/core/image_transfer_test.cpp", ""]
+        region = ["`mtl::Region`", "mtl/types.hpp", "mps/core/image/image_transfer_test.cpp", ""]
         self.expect_problem(["MPSRegion", *region], "in the namespace of")
 
     def test_of_another_name(self):
@@ -67,7 +67,7 @@ class Lies(unittest.TestCase):
             self.assertIsNone(check_api_map.problem(cells))
 
     def test_of_where_a_name_is(self):
-        nested = ["MPSResource", "`mps::Resource`", "mps/core/state.hpp", "mps/core/state_test.cpp", ""]
+        nested = ["MPSResource", "`mps::Resource`", "mps/core/image/state.hpp", "mps/core/image/state_test.cpp", ""]
         self.expect_problem(nested, "does not declare")  # inside of a class
         self.assertFalse(check_api_map.uses("// Pooling\n#include <Pooling>\nPoolings x;", "Pooling"))
         self.assertTrue(check_api_map.uses("mps::Pooling x;  // Pooling", "Pooling"))
@@ -80,7 +80,7 @@ class Lies(unittest.TestCase):
             for name in ("mps", "mtl"):
                 (root / name).symlink_to(check_api_map.ROOT / name)
             (root / "docs").mkdir()
-            for text, status in ((MAP, 0), (MAP.replace(" mps/pooling/pooling_test.cpp |", " |", 1), 1)):
+            for text, status in ((MAP, 0), (MAP.replace(" mps/pooling/check/pooling_test.cpp |", " |", 1), 1)):
                 (root / "docs" / "api-map.md").write_text(text)
                 run = subprocess.run([sys.executable, "-B", check_api_map.__file__, folder],
                                      capture_output=True, text=True)

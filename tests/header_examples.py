@@ -31,8 +31,6 @@ RESULT = re.compile(r"auto (\w) = \w+->encode\w*\(|->encodeBatch\(commandBuffer,
 def examples():
     """(header, class, lines of code or None) of every gradient kernel."""
     for header in sorted((ROOT / "mps").glob("*/*.hpp")):
-        if header.parent.name == "core":
-            continue
         for comment, name in CLASS.findall(header.read_text()):
             if name in WITHOUT:
                 continue

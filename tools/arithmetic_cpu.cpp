@@ -1,13 +1,13 @@
 #include "tools/arithmetic.hpp"
 
-#include "mps/core/highway_targets.hpp"
+#include "mps/core/cpu/highway_targets.hpp"
 
 // Highway's headers need the one above.
 #include <hwy/targets.h>
 
 #include <oneapi/dnnl/dnnl.hpp>
 
-#include "mps/core/vector_targets.hpp"
+#include "mps/core/cpu/vector_targets.hpp"
 #include "mtl/device.hpp"
 
 namespace unmetal {

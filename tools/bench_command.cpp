@@ -6,10 +6,10 @@
 #include <optional>
 #include <string>
 
-#include "mps/conform/bench.hpp"
-#include "mps/conform/bench_report.hpp"
 #include "mps/conform/families.hpp"
-#include "mps/core/error.hpp"
+#include "mps/conform/timing/bench.hpp"
+#include "mps/conform/timing/bench_report.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/weights/atomic_file.hpp"
 #include "tools/commands.hpp"
 #include "tools/device_options.hpp"

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <tuple>
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 #include "mtl/command_buffer.hpp"
 #include "mtl/command_queue.hpp"
 #include "train/fixed_point.hpp"

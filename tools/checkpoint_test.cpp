@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/weights/test_folder.hpp"
 #include "mtl/command_queue.hpp"
 #include "mtl/device.hpp"

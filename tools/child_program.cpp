@@ -11,7 +11,7 @@
 #include <string_view>
 #include <system_error>
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 #include "tools/progress.hpp"
 
 namespace unmetal {

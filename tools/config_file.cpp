@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/weights/input_file.hpp"
 #include "tools/number_options.hpp"
 #include "tools/suggestion.hpp"

@@ -11,7 +11,7 @@
 #include "mps/conform/conform_report.hpp"
 #include "mps/conform/conform_side_by_side.hpp"
 #include "mps/conform/families.hpp"
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/weights/atomic_file.hpp"
 #include "tools/commands.hpp"
 #include "tools/device_options.hpp"

@@ -7,7 +7,7 @@
 #include <optional>
 #include <utility>
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 #include "tools/suggestion.hpp"
 #include "train/pictures/synthetic.hpp"
 #include "train/utf8.hpp"

@@ -5,7 +5,7 @@
 #include <array>
 #include <numeric>
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/weights/test_folder.hpp"
 #include "train/idx_writing.hpp"
 #include "train/pictures/test_pictures.hpp"

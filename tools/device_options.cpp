@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "mps/convolution/convolution_plan_file.hpp"
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 #include "mtl/device.hpp"
 #include "tools/number_options.hpp"
 

@@ -3,7 +3,7 @@
 #include <iostream>
 #include <string>
 
-#include "mps/core/text_stream.hpp"
+#include "mps/core/types/text_stream.hpp"
 #include "mps/distributed/communicator.hpp"
 #include "mtl/device.hpp"
 #include "mtl/error.hpp"

@@ -4,7 +4,7 @@
 #include <iostream>
 #include <memory>
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/distributed/communicator.hpp"
 #include "mps/weights/atomic_file.hpp"
 #include "mtl/command_queue.hpp"

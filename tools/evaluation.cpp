@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/distributed/communicator.hpp"
 #include "mtl/command_buffer.hpp"
 #include "mtl/command_queue.hpp"

@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "mps/core/image_batch.hpp"
+#include "mps/core/image/image_batch.hpp"
 #include "tools/confusion_matrix.hpp"
 #include "tools/data.hpp"
 #include "tools/networks.hpp"

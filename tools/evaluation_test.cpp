@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/weights/safetensors.hpp"
 #include "mps/weights/test_folder.hpp"
 #include "mtl/command_queue.hpp"

@@ -3,7 +3,7 @@
 #include <memory>
 #include <string>
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 #include "mtl/device.hpp"
 #include "tools/commands.hpp"
 #include "tools/data.hpp"

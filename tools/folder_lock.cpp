@@ -10,7 +10,7 @@
 #include <string>
 #include <system_error>
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 
 namespace unmetal {
 namespace {

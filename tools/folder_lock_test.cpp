@@ -7,7 +7,7 @@
 #include <memory>
 #include <string>
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/weights/test_folder.hpp"
 
 namespace unmetal::folder_lock_test {

@@ -5,7 +5,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "mps/core/text_stream.hpp"
+#include "mps/core/types/text_stream.hpp"
 
 namespace unmetal {
 

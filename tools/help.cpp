@@ -10,7 +10,7 @@
 #include <sstream>
 #include <vector>
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 #include "tools/commands.hpp"
 #include "tools/suggestion.hpp"
 

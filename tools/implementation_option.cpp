@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "mps/conform/families.hpp"
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 #include "tools/number_options.hpp"
 #include "tools/suggestion.hpp"
 

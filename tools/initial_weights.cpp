@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "mps/core/convolution_data_source.hpp"
-#include "mps/core/error.hpp"
+#include "mps/core/layer/convolution_data_source.hpp"
+#include "mps/core/types/error.hpp"
 
 namespace unmetal {
 namespace {

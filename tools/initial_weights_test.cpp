@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "mps/conform/tolerance.hpp"
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/graph/nn_graph.hpp"
 #include "mps/weights/test_folder.hpp"
 #include "mtl/command_buffer.hpp"

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 
 namespace unmetal {
 namespace {

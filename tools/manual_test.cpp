@@ -6,7 +6,7 @@
 #include <sstream>
 #include <string>
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 #include "tools/number_options.hpp"
 
 namespace unmetal::manual_test {

@@ -12,7 +12,7 @@
 #include <system_error>
 #include <utility>
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/weights/atomic_file.hpp"
 #include "mps/weights/input_file.hpp"
 #include "mps/weights/interrupted_call.hpp"

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <cmath>
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/weights/test_folder.hpp"
 
 namespace unmetal::metrics_test {

@@ -17,10 +17,10 @@
 #include <string_view>
 #include <vector>
 
-#include "mps/conform/measure.hpp"
-#include "mps/core/error.hpp"
-#include "mps/core/image_batch.hpp"
-#include "mps/core/plan.hpp"
+#include "mps/conform/timing/measure.hpp"
+#include "mps/core/image/image_batch.hpp"
+#include "mps/core/plan/plan.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/distributed/communicator.hpp"
 #include "mps/loss/loss.hpp"
 #include "mtl/buffer.hpp"

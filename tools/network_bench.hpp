@@ -3,7 +3,7 @@
 #include <memory>
 #include <string>
 
-#include "mps/conform/bench.hpp"
+#include "mps/conform/timing/bench.hpp"
 #include "tools/device_options.hpp"
 #include "tools/networks.hpp"
 #include "train/ranks.hpp"

@@ -1,6 +1,6 @@
 #include "tools/network_option.hpp"
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 #include "tools/networks.hpp"
 
 namespace unmetal {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <charconv>
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 #include "tools/networks/network_definitions.hpp"
 #include "tools/suggestion.hpp"
 #include "train/network_text.hpp"

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "mps/core/loss_scale.hpp"
+#include "mps/core/layer/loss_scale.hpp"
 #include "mps/graph/nn_graph.hpp"
 #include "mps/optimizer/optimizer.hpp"
 #include "mps/trainable/optimizer_slots.hpp"

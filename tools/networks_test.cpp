@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/loss/loss.hpp"
 #include "mps/weights/test_folder.hpp"
 #include "mtl/command_buffer.hpp"

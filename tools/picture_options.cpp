@@ -1,6 +1,6 @@
 #include "tools/picture_options.hpp"
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 
 namespace unmetal {
 

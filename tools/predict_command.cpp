@@ -10,7 +10,7 @@
 #include <span>
 #include <vector>
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 #include "mtl/command_queue.hpp"
 #include "mtl/device.hpp"
 #include "tools/checkpoint.hpp"

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "mps/conform/bench_report.hpp"
 #include "mps/conform/conform_report.hpp"
-#include "mps/core/digit_groups.hpp"
+#include "mps/conform/timing/bench_report.hpp"
+#include "mps/core/types/digit_groups.hpp"
 #include "tools/gradient_check_report.hpp"
 
 namespace unmetal::program_test {

@@ -16,7 +16,7 @@
 #include <system_error>
 #include <thread>
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 #include "tools/program.hpp"
 #include "tools/signals.hpp"
 

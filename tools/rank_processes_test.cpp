@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/weights/test_folder.hpp"
 #include "tools/program.hpp"
 #include "tools/ranks.hpp"

@@ -9,7 +9,7 @@
 #include <cstdlib>
 #include <thread>
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/distributed/communicator.hpp"
 #include "mps/distributed/launch.hpp"
 #include "mtl/cpu/processors.hpp"

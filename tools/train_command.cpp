@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/distributed/communicator.hpp"
 #include "tools/commands.hpp"
 #include "tools/config_file.hpp"

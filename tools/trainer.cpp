@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "mps/core/error.hpp"
-#include "mps/core/text_stream.hpp"
+#include "mps/core/types/error.hpp"
+#include "mps/core/types/text_stream.hpp"
 #include "mps/weights/atomic_file.hpp"
 #include "mps/weights/input_file.hpp"
 #include "mtl/command_buffer.hpp"

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "mps/core/image_batch.hpp"
-#include "mps/core/state.hpp"
+#include "mps/core/image/image_batch.hpp"
+#include "mps/core/image/state.hpp"
 #include "mps/distributed/communicator.hpp"
 #include "tools/checkpoint.hpp"
 #include "tools/confusion_matrix.hpp"

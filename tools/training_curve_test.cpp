@@ -7,11 +7,11 @@
 #include <map>
 #include <vector>
 
-#include "mps/conform/graph_reference.hpp"
-#include "mps/conform/stored_values.hpp"
+#include "mps/conform/gradients/graph_reference.hpp"
+#include "mps/conform/testing/stored_values.hpp"
 #include "mps/conform/tolerance.hpp"
 #include "mps/loss/loss.hpp"
-#include "mps/optimizer/optimizer_reference.hpp"
+#include "mps/optimizer/check/optimizer_reference.hpp"
 #include "mtl/command_buffer.hpp"
 #include "mtl/command_queue.hpp"
 #include "mtl/device.hpp"

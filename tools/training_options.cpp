@@ -4,7 +4,7 @@
 #include <string_view>
 #include <system_error>
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/distributed/communicator.hpp"
 #include "mtl/device.hpp"
 #include "tools/initial_weights.hpp"

@@ -7,7 +7,7 @@
 
 #include "mps/conform/text.hpp"
 #include "mps/convolution/convolution_plan_file.hpp"
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/weights/atomic_file.hpp"
 #include "mtl/device.hpp"
 #include "tools/commands.hpp"

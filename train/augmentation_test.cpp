@@ -5,7 +5,7 @@
 #include <cmath>
 #include <string>
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/weights/test_folder.hpp"
 
 namespace unmetal::train::augmentation_test {

@@ -7,8 +7,8 @@
 #include <type_traits>
 #include <utility>
 
-#include "mps/core/error.hpp"
-#include "mps/core/philox.hpp"
+#include "mps/core/types/error.hpp"
+#include "mps/core/types/philox.hpp"
 #include "train/pictures/pixel_changes.hpp"
 #include "train/pictures/resizing.hpp"
 

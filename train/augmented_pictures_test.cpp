@@ -6,7 +6,7 @@
 #include <set>
 #include <vector>
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/weights/test_folder.hpp"
 #include "train/batch_loader.hpp"
 #include "train/dataset_batches.hpp"

@@ -7,8 +7,8 @@
 #include <system_error>
 #include <utility>
 
-#include "mps/core/error.hpp"
-#include "mps/core/philox.hpp"
+#include "mps/core/types/error.hpp"
+#include "mps/core/types/philox.hpp"
 #include "mtl/cpu/processors.hpp"
 #include "mtl/device.hpp"
 #include "train/ranks.hpp"

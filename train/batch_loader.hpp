@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "mps/core/types.hpp"
+#include "mps/core/types/types.hpp"
 
 namespace mtl {
 class Device;

@@ -11,7 +11,7 @@
 #include <set>
 #include <thread>
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/weights/test_folder.hpp"
 #include "train/dataset_batches.hpp"
 #include "train/pictures/picture.hpp"

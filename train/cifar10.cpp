@@ -1,7 +1,7 @@
 #include <string>
 #include <utility>
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/weights/input_file.hpp"
 #include "train/dataset.hpp"
 

@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/weights/test_folder.hpp"
 #include "train/dataset.hpp"
 

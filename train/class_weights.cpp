@@ -6,8 +6,8 @@
 #include <string>
 #include <utility>
 
-#include "mps/core/error.hpp"
-#include "mps/core/image_descriptor.hpp"
+#include "mps/core/image/image_descriptor.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/distributed/communicator.hpp"
 #include "mps/loss/loss.hpp"
 #include "train/score_images.hpp"

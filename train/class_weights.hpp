@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "mps/arithmetic/compare.hpp"
-#include "mps/core/image_batch.hpp"
-#include "mps/core/state.hpp"
+#include "mps/core/image/image_batch.hpp"
+#include "mps/core/image/state.hpp"
 #include "mps/reduction/reduction.hpp"
 #include "train/augmentation.hpp"
 #include "train/batch_loader.hpp"

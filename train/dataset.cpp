@@ -4,7 +4,7 @@
 #include <cmath>
 #include <utility>
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 #include "train/idx.hpp"
 
 namespace unmetal::train {

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <utility>
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 #include "mtl/device.hpp"
 #include "train/augmented_pictures.hpp"
 

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <vector>
 
-#include "mps/core/types.hpp"
+#include "mps/core/types/types.hpp"
 #include "train/batch_loader.hpp"
 #include "train/dataset.hpp"
 #include "train/dataset_batches.hpp"

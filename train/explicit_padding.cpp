@@ -1,7 +1,7 @@
 #include "train/explicit_padding.hpp"
 
 #include "mps/convolution/convolution_transpose.hpp"
-#include "mps/core/cnn_kernel.hpp"
+#include "mps/core/kernel/cnn_kernel.hpp"
 
 namespace unmetal::train::detail {
 namespace {

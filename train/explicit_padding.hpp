@@ -1,6 +1,6 @@
 #pragma once
 
-#include "mps/core/padding.hpp"
+#include "mps/core/kernel/padding.hpp"
 #include "train/layers.hpp"
 
 namespace unmetal::train::detail {

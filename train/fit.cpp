@@ -4,8 +4,8 @@
 #include <cmath>
 #include <utility>
 
-#include "mps/core/error.hpp"
-#include "mps/core/image_descriptor.hpp"
+#include "mps/core/image/image_descriptor.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/loss/loss.hpp"
 #include "mtl/command_buffer.hpp"
 #include "mtl/command_queue.hpp"

@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "mps/core/image_batch.hpp"
+#include "mps/core/image/image_batch.hpp"
 #include "train/augmentation.hpp"
 #include "train/batch_loader.hpp"
 #include "train/class_weights.hpp"

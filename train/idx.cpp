@@ -6,7 +6,7 @@
 #include <limits>
 #include <new>
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/weights/input_file.hpp"
 
 namespace unmetal::train {

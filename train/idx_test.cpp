@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/weights/test_folder.hpp"
 #include "train/idx_writing.hpp"
 

@@ -2,7 +2,7 @@
 #include "mps/batch_normalization/batch_normalization_node.hpp"
 #include "mps/concatenation/concatenation_node.hpp"
 #include "mps/convolution/convolution_node.hpp"
-#include "mps/core/padding.hpp"
+#include "mps/core/kernel/padding.hpp"
 #include "mps/dropout/dropout.hpp"
 #include "mps/instance_normalization/instance_normalization_node.hpp"
 #include "mps/neuron/neuron_node.hpp"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 
 namespace unmetal::train {
 

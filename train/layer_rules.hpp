@@ -4,7 +4,7 @@
 #include <span>
 #include <string>
 
-#include "mps/core/node.hpp"
+#include "mps/core/kernel/node.hpp"
 #include "mps/trainable/trainable_layer.hpp"
 #include "train/layers.hpp"
 

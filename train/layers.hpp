@@ -6,7 +6,7 @@
 #include <variant>
 #include <vector>
 
-#include "mps/core/neuron_descriptor.hpp"
+#include "mps/core/neuron/neuron_descriptor.hpp"
 #include "mps/trainable/trainable_convolution.hpp"
 
 /// The layers that a Network is made of, as records: what summary(), files and graphs are made from. Networks are

@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 
 namespace unmetal::train {
 namespace {

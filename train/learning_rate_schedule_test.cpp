@@ -6,7 +6,7 @@
 #include <limits>
 #include <string>
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/weights/test_folder.hpp"
 
 namespace unmetal::train::learning_rate_schedule_test {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/loss/loss_node.hpp"
 #include "mps/softmax/softmax.hpp"
 #include "mtl/device.hpp"

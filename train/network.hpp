@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
-#include "mps/core/image_allocator.hpp"
-#include "mps/core/loss_scale.hpp"
-#include "mps/core/types.hpp"
+#include "mps/core/image/image_allocator.hpp"
+#include "mps/core/layer/loss_scale.hpp"
+#include "mps/core/types/types.hpp"
 #include "mps/graph/nn_graph.hpp"
 #include "mps/optimizer/optimizer.hpp"
 #include "mps/trainable/optimizer_slots.hpp"

@@ -3,8 +3,8 @@
 #include <set>
 #include <utility>
 
-#include "mps/core/convolution_data_source.hpp"
-#include "mps/core/error.hpp"
+#include "mps/core/layer/convolution_data_source.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/weights/input_file.hpp"
 #include "mps/weights/safetensors.hpp"
 #include "mtl/device.hpp"

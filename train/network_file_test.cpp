@@ -5,7 +5,7 @@
 #include <cstring>
 #include <limits>
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/weights/safetensors.hpp"
 #include "mps/weights/test_folder.hpp"
 #include "mtl/device.hpp"

@@ -9,8 +9,8 @@
 
 #include "mps/batch_normalization/batch_normalization_node.hpp"
 #include "mps/convolution/convolution_node.hpp"
-#include "mps/core/error.hpp"
-#include "mps/core/image_batch.hpp"
+#include "mps/core/image/image_batch.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/dropout/dropout.hpp"
 #include "mps/loss/loss.hpp"
 #include "mps/loss/loss_node.hpp"

@@ -10,7 +10,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 
 namespace unmetal::train::detail {
 namespace {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <string>
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/weights/test_folder.hpp"
 #include "mtl/device.hpp"
 #include "train/network.hpp"

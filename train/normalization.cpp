@@ -4,7 +4,7 @@
 #include <cmath>
 #include <string>
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 
 namespace unmetal::train {
 

@@ -3,7 +3,7 @@
 #include <charconv>
 #include <string>
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 #include "train/fixed_point.hpp"
 
 namespace unmetal::train::detail {

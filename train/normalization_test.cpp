@@ -6,7 +6,7 @@
 #include <cstring>
 #include <vector>
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/loss/loss.hpp"
 #include "mps/weights/test_folder.hpp"
 #include "mtl/device.hpp"

@@ -3,7 +3,7 @@
 #include <array>
 #include <string_view>
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 
 namespace unmetal::train {
 namespace {

@@ -1,9 +1,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "mps/core/error.hpp"
-#include "mps/core/image_batch.hpp"
-#include "mps/core/image_descriptor.hpp"
+#include "mps/core/image/image_batch.hpp"
+#include "mps/core/image/image_descriptor.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/distributed/communicator.hpp"
 #include "mtl/command_buffer.hpp"
 #include "mtl/command_queue.hpp"

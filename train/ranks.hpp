@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 
 namespace mps {
 class Communicator;

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <set>
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/distributed/test_ranks.hpp"
 #include "mtl/buffer.hpp"
 #include "train/bars.hpp"

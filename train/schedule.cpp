@@ -5,7 +5,7 @@
 #include <cmath>
 #include <string_view>
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 #include "train/fixed_point.hpp"
 
 namespace unmetal::train {

@@ -4,9 +4,9 @@
 #include <utility>
 #include <vector>
 
-#include "mps/core/float16.hpp"
-#include "mps/core/image.hpp"
-#include "mps/core/image_descriptor.hpp"
+#include "mps/core/image/image.hpp"
+#include "mps/core/image/image_descriptor.hpp"
+#include "mps/core/types/float16.hpp"
 #include "mtl/command_buffer.hpp"
 
 namespace unmetal::train::detail {

@@ -5,8 +5,8 @@
 #include <memory>
 #include <span>
 
-#include "mps/core/image_allocator.hpp"
-#include "mps/core/image_batch.hpp"
+#include "mps/core/image/image_allocator.hpp"
+#include "mps/core/image/image_batch.hpp"
 
 namespace unmetal::train::detail {
 

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/distributed/communicator.hpp"
 #include "mps/weights/crc32.hpp"
 #include "mtl/command_buffer.hpp"

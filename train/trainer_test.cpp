@@ -10,8 +10,8 @@
 #include <numeric>
 #include <stdexcept>
 
-#include "mps/core/error.hpp"
-#include "mps/core/image_batch.hpp"
+#include "mps/core/image/image_batch.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/loss/loss.hpp"
 #include "mps/weights/test_folder.hpp"
 #include "mtl/command_buffer.hpp"

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <numeric>
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/weights/test_folder.hpp"
 #include "train/bars.hpp"
 #include "train/learning_rate_finder.hpp"

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "mps/core/vector.hpp"
+#include "mps/core/array/vector.hpp"
 #include "mps/optimizer/optimizer.hpp"
 #include "mps/trainable/trainable_layer.hpp"
 

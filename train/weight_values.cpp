@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
-#include "mps/core/batch_normalization_data_source.hpp"
-#include "mps/core/convolution_data_source.hpp"
-#include "mps/core/image_normalization_data_source.hpp"
-#include "mps/core/normalization_state.hpp"
+#include "mps/core/layer/batch_normalization_data_source.hpp"
+#include "mps/core/layer/convolution_data_source.hpp"
+#include "mps/core/layer/image_normalization_data_source.hpp"
+#include "mps/core/layer/normalization_state.hpp"
 #include "mtl/buffer.hpp"
 #include "mtl/command_buffer.hpp"
 #include "mtl/command_queue.hpp"

@@ -7,8 +7,8 @@
 
 #include "fuzz/random_calls/call.hpp"
 #include "fuzz/random_calls/images.hpp"
-#include "mps/core/matrix.hpp"
-#include "mps/core/vector.hpp"
+#include "mps/core/array/matrix.hpp"
+#include "mps/core/array/vector.hpp"
 
 namespace unmetal::random_calls {
 

@@ -13,7 +13,7 @@
 
 #include "fuzz/random_calls/element.hpp"
 #include "fuzz/random_calls/random_numbers.hpp"
-#include "mps/core/image_descriptor.hpp"
+#include "mps/core/image/image_descriptor.hpp"
 
 namespace mtl {
 class Buffer;

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "mps/core/float16.hpp"
+#include "mps/core/types/float16.hpp"
 
 namespace unmetal::random_calls {
 namespace {

@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "mps/core/types.hpp"
+#include "mps/core/types/types.hpp"
 
 namespace unmetal::random_calls {
 

@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "fuzz/random_calls/call.hpp"
-#include "mps/core/image_batch.hpp"
+#include "mps/core/image/image_batch.hpp"
 
 namespace unmetal::random_calls {
 

@@ -1,7 +1,7 @@
 #include "fuzz/random_calls/kernel_settings.hpp"
 
 #include "fuzz/random_calls/images.hpp"
-#include "mps/core/cnn_kernel.hpp"
+#include "mps/core/kernel/cnn_kernel.hpp"
 
 namespace unmetal::random_calls {
 namespace {

@@ -3,7 +3,7 @@
 #include <cstddef>
 
 #include "fuzz/random_calls/call.hpp"
-#include "mps/core/neuron_descriptor.hpp"
+#include "mps/core/neuron/neuron_descriptor.hpp"
 
 namespace mps {
 class CNNKernel;

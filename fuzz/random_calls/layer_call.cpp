@@ -6,10 +6,10 @@
 #include <memory>
 
 #include "fuzz/random_calls/images.hpp"
-#include "mps/core/cnn_gradient_kernel.hpp"
-#include "mps/core/cnn_kernel.hpp"
-#include "mps/core/padding.hpp"
-#include "mps/core/state.hpp"
+#include "mps/core/image/state.hpp"
+#include "mps/core/kernel/cnn_gradient_kernel.hpp"
+#include "mps/core/kernel/cnn_kernel.hpp"
+#include "mps/core/kernel/padding.hpp"
 
 namespace unmetal::random_calls {
 namespace {

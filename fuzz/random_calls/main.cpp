@@ -10,7 +10,7 @@
 #include "fuzz/random_calls/families.hpp"
 #include "fuzz/random_calls/runner.hpp"
 #include "fuzz/random_calls/supervisor.hpp"
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 #include "mtl/device.hpp"
 #include "tools/number_options.hpp"
 

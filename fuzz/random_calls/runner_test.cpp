@@ -8,7 +8,7 @@
 #include <string>
 
 #include "fuzz/random_calls/arrays.hpp"
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 #include "mtl/device.hpp"
 
 namespace unmetal::random_calls {

@@ -14,7 +14,7 @@
 #include <system_error>
 #include <thread>
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 
 namespace unmetal::random_calls {
 namespace {

@@ -6,12 +6,12 @@
 
 #include "mps/arithmetic/arithmetic_problem.hpp"
 #include "mps/arithmetic/arithmetic_record.hpp"
-#include "mps/core/as_signed.hpp"
-#include "mps/core/call.hpp"
-#include "mps/core/checked_number.hpp"
-#include "mps/core/coder.hpp"
-#include "mps/core/error.hpp"
-#include "mps/core/plan_for.hpp"
+#include "mps/core/coding/coder.hpp"
+#include "mps/core/kernel/call.hpp"
+#include "mps/core/plan/plan_for.hpp"
+#include "mps/core/types/as_signed.hpp"
+#include "mps/core/types/checked_number.hpp"
+#include "mps/core/types/error.hpp"
 #include "mtl/command_buffer.hpp"
 #include "mtl/device.hpp"
 #include "mtl/memory.hpp"
@@ -321,13 +321,9 @@ void CNNArithmetic::encodeCall(const std::shared_ptr<mtl::CommandBuffer>& comman
   destinationStates.setRecord(record);
 }
 
-CNNAdd::CNNAdd(const std::shared_ptr<mtl::Device>& device)
-    : CNNArithmetic(device, ArithmeticOperation::Add) {}
+CNNAdd::CNNAdd(const std::shared_ptr<mtl::Device>& device) : KernelClass(device, ArithmeticOperation::Add) {}
 std::shared_ptr<CNNAdd> CNNAdd::create(const std::shared_ptr<mtl::Device>& device) {
   return std::shared_ptr<CNNAdd>(new CNNAdd(device));
-}
-std::shared_ptr<Kernel> CNNAdd::clone() const {
-  return std::shared_ptr<CNNAdd>(new CNNAdd(*this));
 }
 
 void CNNAdd::describeOperation(ArithmeticProblem& problem) const {
@@ -339,30 +335,21 @@ void CNNAdd::codeProperties(Coder& coder) {
 }
 
 CNNSubtract::CNNSubtract(const std::shared_ptr<mtl::Device>& device)
-    : CNNArithmetic(device, ArithmeticOperation::Subtract) {}
+    : KernelClass(device, ArithmeticOperation::Subtract) {}
 std::shared_ptr<CNNSubtract> CNNSubtract::create(const std::shared_ptr<mtl::Device>& device) {
   return std::shared_ptr<CNNSubtract>(new CNNSubtract(device));
 }
-std::shared_ptr<Kernel> CNNSubtract::clone() const {
-  return std::shared_ptr<CNNSubtract>(new CNNSubtract(*this));
-}
 
 CNNMultiply::CNNMultiply(const std::shared_ptr<mtl::Device>& device)
-    : CNNArithmetic(device, ArithmeticOperation::Multiply) {}
+    : KernelClass(device, ArithmeticOperation::Multiply) {}
 std::shared_ptr<CNNMultiply> CNNMultiply::create(const std::shared_ptr<mtl::Device>& device) {
   return std::shared_ptr<CNNMultiply>(new CNNMultiply(device));
 }
-std::shared_ptr<Kernel> CNNMultiply::clone() const {
-  return std::shared_ptr<CNNMultiply>(new CNNMultiply(*this));
-}
 
 CNNDivide::CNNDivide(const std::shared_ptr<mtl::Device>& device)
-    : CNNArithmetic(device, ArithmeticOperation::Divide) {}
+    : KernelClass(device, ArithmeticOperation::Divide) {}
 std::shared_ptr<CNNDivide> CNNDivide::create(const std::shared_ptr<mtl::Device>& device) {
   return std::shared_ptr<CNNDivide>(new CNNDivide(device));
-}
-std::shared_ptr<Kernel> CNNDivide::clone() const {
-  return std::shared_ptr<CNNDivide>(new CNNDivide(*this));
 }
 
 void CNNArithmetic::codeProperties(Coder& coder) {

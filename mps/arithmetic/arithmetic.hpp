@@ -8,9 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "mps/core/cnn_binary_kernel.hpp"
-#include "mps/core/cnn_gradient_kernel.hpp"
-#include "mps/core/gradient_state.hpp"
+#include "mps/core/image/gradient_state.hpp"
+#include "mps/core/kernel/cnn_binary_kernel.hpp"
+#include "mps/core/kernel/cnn_gradient_kernel.hpp"
+#include "mps/core/kernel/kernel_class.hpp"
 
 /// Arithmetic of two images, element by element (MPSCNNMath.h).
 namespace mps {
@@ -125,18 +126,11 @@ class CNNArithmetic : public CNNBinaryKernel {
 };
 
 /// primaryScale x + secondaryScale y + bias (MPSCNNAdd).
-class CNNAdd : public CNNArithmetic {
+class CNNAdd : public detail::KernelClass<CNNAdd, CNNArithmetic, "CNNAdd"> {
  public:
   /// The library's own.
   CNNAdd(const std::shared_ptr<mtl::Device>& device, detail::Decoding /*decoding*/) : CNNAdd(device) {}
   static std::shared_ptr<CNNAdd> create(const std::shared_ptr<mtl::Device>& device);
-  [[nodiscard]] std::string className() const override { return "CNNAdd"; }
-  [[nodiscard]] std::shared_ptr<CNNAdd> copy(const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<CNNAdd> decode(Coder& coder, const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<CNNAdd>(coder, device);
-  }
   /// The library's own: a ReLU of slope 0 that a graph has fused behind the limits, which have to be the default ones; its
   /// gradient stays a kernel of its own.
   void setGraphReLU(bool hasReLU) { hasGraphReLU_ = hasReLU; }
@@ -146,79 +140,59 @@ class CNNAdd : public CNNArithmetic {
   explicit CNNAdd(const std::shared_ptr<mtl::Device>& device);
   CNNAdd(const CNNAdd&) = default;
   void codeProperties(Coder& coder) override;
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
   void describeOperation(detail::ArithmeticProblem& problem) const override;
 
  private:
+  friend KernelClass;
   bool hasGraphReLU_ = false;
 };
 
 /// primaryScale x - secondaryScale y + bias (MPSCNNSubtract).
-class CNNSubtract : public CNNArithmetic {
+class CNNSubtract : public detail::KernelClass<CNNSubtract, CNNArithmetic, "CNNSubtract"> {
  public:
   /// The library's own.
   CNNSubtract(const std::shared_ptr<mtl::Device>& device, detail::Decoding /*decoding*/)
       : CNNSubtract(device) {}
   static std::shared_ptr<CNNSubtract> create(const std::shared_ptr<mtl::Device>& device);
-  [[nodiscard]] std::string className() const override { return "CNNSubtract"; }
-  [[nodiscard]] std::shared_ptr<CNNSubtract> copy(
-      const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<CNNSubtract> decode(Coder& coder,
-                                             const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<CNNSubtract>(coder, device);
-  }
 
  protected:
   explicit CNNSubtract(const std::shared_ptr<mtl::Device>& device);
   CNNSubtract(const CNNSubtract&) = default;
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
+
+ private:
+  friend KernelClass;
 };
 
 /// (primaryScale x)(secondaryScale y) + bias (MPSCNNMultiply).
-class CNNMultiply : public CNNArithmetic {
+class CNNMultiply : public detail::KernelClass<CNNMultiply, CNNArithmetic, "CNNMultiply"> {
  public:
   /// The library's own.
   CNNMultiply(const std::shared_ptr<mtl::Device>& device, detail::Decoding /*decoding*/)
       : CNNMultiply(device) {}
   static std::shared_ptr<CNNMultiply> create(const std::shared_ptr<mtl::Device>& device);
-  [[nodiscard]] std::string className() const override { return "CNNMultiply"; }
-  [[nodiscard]] std::shared_ptr<CNNMultiply> copy(
-      const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<CNNMultiply> decode(Coder& coder,
-                                             const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<CNNMultiply>(coder, device);
-  }
 
  protected:
   explicit CNNMultiply(const std::shared_ptr<mtl::Device>& device);
   CNNMultiply(const CNNMultiply&) = default;
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
+
+ private:
+  friend KernelClass;
 };
 
 /// (primaryScale x) / (secondaryScale y) + bias (MPSCNNDivide). With a state, x is kept for the
 /// gradient of y: 2 bytes for each element of the result where x is float16, else 4.
-class CNNDivide : public CNNArithmetic {
+class CNNDivide : public detail::KernelClass<CNNDivide, CNNArithmetic, "CNNDivide"> {
  public:
   /// The library's own.
   CNNDivide(const std::shared_ptr<mtl::Device>& device, detail::Decoding /*decoding*/) : CNNDivide(device) {}
   static std::shared_ptr<CNNDivide> create(const std::shared_ptr<mtl::Device>& device);
-  [[nodiscard]] std::string className() const override { return "CNNDivide"; }
-  [[nodiscard]] std::shared_ptr<CNNDivide> copy(const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<CNNDivide> decode(Coder& coder,
-                                           const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<CNNDivide>(coder, device);
-  }
 
  protected:
   explicit CNNDivide(const std::shared_ptr<mtl::Device>& device);
   CNNDivide(const CNNDivide&) = default;
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
+
+ private:
+  friend KernelClass;
 };
 
 /// Base of the gradients (MPSCNNArithmeticGradient): from the gradient g of the result to that of one source.
@@ -323,27 +297,20 @@ class CNNArithmeticGradient : public CNNGradientKernel {
 ///     auto dx = mps::CNNAddGradient::create(device, false)->encode(commandBuffer, dz, x, state);
 ///     auto ofY = mps::CNNAddGradient::create(device, true);
 ///     auto dy = ofY->encode(commandBuffer, dz, y, state);
-class CNNAddGradient : public CNNArithmeticGradient {
+class CNNAddGradient : public detail::KernelClass<CNNAddGradient, CNNArithmeticGradient, "CNNAddGradient"> {
  public:
   /// The library's own.
   CNNAddGradient(const std::shared_ptr<mtl::Device>& device, detail::Decoding /*decoding*/)
       : CNNAddGradient(device, false) {}
   static std::shared_ptr<CNNAddGradient> create(const std::shared_ptr<mtl::Device>& device,
                                                 bool isSecondarySourceFilter);
-  [[nodiscard]] std::string className() const override { return "CNNAddGradient"; }
-  [[nodiscard]] std::shared_ptr<CNNAddGradient> copy(
-      const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<CNNAddGradient> decode(Coder& coder,
-                                                const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<CNNAddGradient>(coder, device);
-  }
 
  protected:
   CNNAddGradient(const std::shared_ptr<mtl::Device>& device, bool isSecondarySourceFilter);
   CNNAddGradient(const CNNAddGradient&) = default;
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
+
+ private:
+  friend KernelClass;
 };
 
 /// Gradient of CNNSubtract (MPSCNNSubtractGradient). It does not negate: for y set primaryScale to -b.
@@ -355,27 +322,21 @@ class CNNAddGradient : public CNNArithmeticGradient {
 ///     auto ofY = mps::CNNSubtractGradient::create(device, true);
 ///     ofY->setPrimaryScale(-1);
 ///     auto dy = ofY->encode(commandBuffer, dz, y, state);
-class CNNSubtractGradient : public CNNArithmeticGradient {
+class CNNSubtractGradient
+    : public detail::KernelClass<CNNSubtractGradient, CNNArithmeticGradient, "CNNSubtractGradient"> {
  public:
   /// The library's own.
   CNNSubtractGradient(const std::shared_ptr<mtl::Device>& device, detail::Decoding /*decoding*/)
       : CNNSubtractGradient(device, false) {}
   static std::shared_ptr<CNNSubtractGradient> create(const std::shared_ptr<mtl::Device>& device,
                                                      bool isSecondarySourceFilter);
-  [[nodiscard]] std::string className() const override { return "CNNSubtractGradient"; }
-  [[nodiscard]] std::shared_ptr<CNNSubtractGradient> copy(
-      const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<CNNSubtractGradient> decode(Coder& coder,
-                                                     const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<CNNSubtractGradient>(coder, device);
-  }
 
  protected:
   CNNSubtractGradient(const std::shared_ptr<mtl::Device>& device, bool isSecondarySourceFilter);
   CNNSubtractGradient(const CNNSubtractGradient&) = default;
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
+
+ private:
+  friend KernelClass;
 };
 
 /// Gradient of CNNMultiply (MPSCNNMultiplyGradient). sourceImage is the other operand.
@@ -386,27 +347,21 @@ class CNNSubtractGradient : public CNNArithmeticGradient {
 ///     auto dx = mps::CNNMultiplyGradient::create(device, false)->encode(commandBuffer, dz, y, state);
 ///     auto ofY = mps::CNNMultiplyGradient::create(device, true);
 ///     auto dy = ofY->encode(commandBuffer, dz, x, state);
-class CNNMultiplyGradient : public CNNArithmeticGradient {
+class CNNMultiplyGradient
+    : public detail::KernelClass<CNNMultiplyGradient, CNNArithmeticGradient, "CNNMultiplyGradient"> {
  public:
   /// The library's own.
   CNNMultiplyGradient(const std::shared_ptr<mtl::Device>& device, detail::Decoding /*decoding*/)
       : CNNMultiplyGradient(device, false) {}
   static std::shared_ptr<CNNMultiplyGradient> create(const std::shared_ptr<mtl::Device>& device,
                                                      bool isSecondarySourceFilter);
-  [[nodiscard]] std::string className() const override { return "CNNMultiplyGradient"; }
-  [[nodiscard]] std::shared_ptr<CNNMultiplyGradient> copy(
-      const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<CNNMultiplyGradient> decode(Coder& coder,
-                                                     const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<CNNMultiplyGradient>(coder, device);
-  }
 
  protected:
   CNNMultiplyGradient(const std::shared_ptr<mtl::Device>& device, bool isSecondarySourceFilter);
   CNNMultiplyGradient(const CNNMultiplyGradient&) = default;
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
+
+ private:
+  friend KernelClass;
 };
 
 /// Gradient of CNNDivide, an extension (docs/decisions.md, D6). sourceImage is the divisor y; for y a state is needed.
@@ -417,27 +372,21 @@ class CNNMultiplyGradient : public CNNArithmeticGradient {
 ///     auto dx = mps::CNNDivideGradient::create(device, false)->encode(commandBuffer, dz, y, state);
 ///     auto ofY = mps::CNNDivideGradient::create(device, true);
 ///     auto dy = ofY->encode(commandBuffer, dz, y, state);
-class CNNDivideGradient : public CNNArithmeticGradient {
+class CNNDivideGradient
+    : public detail::KernelClass<CNNDivideGradient, CNNArithmeticGradient, "CNNDivideGradient"> {
  public:
   /// The library's own.
   CNNDivideGradient(const std::shared_ptr<mtl::Device>& device, detail::Decoding /*decoding*/)
       : CNNDivideGradient(device, false) {}
   static std::shared_ptr<CNNDivideGradient> create(const std::shared_ptr<mtl::Device>& device,
                                                    bool isSecondarySourceFilter);
-  [[nodiscard]] std::string className() const override { return "CNNDivideGradient"; }
-  [[nodiscard]] std::shared_ptr<CNNDivideGradient> copy(
-      const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<CNNDivideGradient> decode(Coder& coder,
-                                                   const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<CNNDivideGradient>(coder, device);
-  }
 
  protected:
   CNNDivideGradient(const std::shared_ptr<mtl::Device>& device, bool isSecondarySourceFilter);
   CNNDivideGradient(const CNNDivideGradient&) = default;
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
+
+ private:
+  friend KernelClass;
 };
 
 }  // namespace mps

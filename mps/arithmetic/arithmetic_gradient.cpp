@@ -4,12 +4,12 @@
 #include "mps/arithmetic/arithmetic.hpp"
 #include "mps/arithmetic/arithmetic_problem.hpp"
 #include "mps/arithmetic/arithmetic_record.hpp"
-#include "mps/core/as_signed.hpp"
-#include "mps/core/call.hpp"
-#include "mps/core/coder.hpp"
-#include "mps/core/error.hpp"
-#include "mps/core/plan_for.hpp"
-#include "mps/core/tensor_copy.hpp"
+#include "mps/core/coding/coder.hpp"
+#include "mps/core/kernel/call.hpp"
+#include "mps/core/plan/plan_for.hpp"
+#include "mps/core/plan/tensor_copy.hpp"
+#include "mps/core/types/as_signed.hpp"
+#include "mps/core/types/error.hpp"
 #include "mtl/command_buffer.hpp"
 #include "mtl/device.hpp"
 
@@ -358,45 +358,33 @@ std::size_t CNNArithmeticGradient::scratchBytes(const ImageBatch& primary, const
 }
 
 CNNAddGradient::CNNAddGradient(const std::shared_ptr<mtl::Device>& device, bool isSecondarySourceFilter)
-    : CNNArithmeticGradient(device, ArithmeticOperation::Add, isSecondarySourceFilter) {}
+    : KernelClass(device, ArithmeticOperation::Add, isSecondarySourceFilter) {}
 std::shared_ptr<CNNAddGradient> CNNAddGradient::create(const std::shared_ptr<mtl::Device>& device,
                                                        bool isSecondarySourceFilter) {
   return std::shared_ptr<CNNAddGradient>(new CNNAddGradient(device, isSecondarySourceFilter));
 }
-std::shared_ptr<Kernel> CNNAddGradient::clone() const {
-  return std::shared_ptr<CNNAddGradient>(new CNNAddGradient(*this));
-}
 
 CNNSubtractGradient::CNNSubtractGradient(const std::shared_ptr<mtl::Device>& device,
                                          bool isSecondarySourceFilter)
-    : CNNArithmeticGradient(device, ArithmeticOperation::Subtract, isSecondarySourceFilter) {}
+    : KernelClass(device, ArithmeticOperation::Subtract, isSecondarySourceFilter) {}
 std::shared_ptr<CNNSubtractGradient> CNNSubtractGradient::create(const std::shared_ptr<mtl::Device>& device,
                                                                  bool isSecondarySourceFilter) {
   return std::shared_ptr<CNNSubtractGradient>(new CNNSubtractGradient(device, isSecondarySourceFilter));
 }
-std::shared_ptr<Kernel> CNNSubtractGradient::clone() const {
-  return std::shared_ptr<CNNSubtractGradient>(new CNNSubtractGradient(*this));
-}
 
 CNNMultiplyGradient::CNNMultiplyGradient(const std::shared_ptr<mtl::Device>& device,
                                          bool isSecondarySourceFilter)
-    : CNNArithmeticGradient(device, ArithmeticOperation::Multiply, isSecondarySourceFilter) {}
+    : KernelClass(device, ArithmeticOperation::Multiply, isSecondarySourceFilter) {}
 std::shared_ptr<CNNMultiplyGradient> CNNMultiplyGradient::create(const std::shared_ptr<mtl::Device>& device,
                                                                  bool isSecondarySourceFilter) {
   return std::shared_ptr<CNNMultiplyGradient>(new CNNMultiplyGradient(device, isSecondarySourceFilter));
 }
-std::shared_ptr<Kernel> CNNMultiplyGradient::clone() const {
-  return std::shared_ptr<CNNMultiplyGradient>(new CNNMultiplyGradient(*this));
-}
 
 CNNDivideGradient::CNNDivideGradient(const std::shared_ptr<mtl::Device>& device, bool isSecondarySourceFilter)
-    : CNNArithmeticGradient(device, ArithmeticOperation::Divide, isSecondarySourceFilter) {}
+    : KernelClass(device, ArithmeticOperation::Divide, isSecondarySourceFilter) {}
 std::shared_ptr<CNNDivideGradient> CNNDivideGradient::create(const std::shared_ptr<mtl::Device>& device,
                                                              bool isSecondarySourceFilter) {
   return std::shared_ptr<CNNDivideGradient>(new CNNDivideGradient(device, isSecondarySourceFilter));
-}
-std::shared_ptr<Kernel> CNNDivideGradient::clone() const {
-  return std::shared_ptr<CNNDivideGradient>(new CNNDivideGradient(*this));
 }
 
 void CNNArithmeticGradient::codeProperties(Coder& coder) {

@@ -1,7 +1,7 @@
 #include "mps/arithmetic/arithmetic_node.hpp"
 
 #include "mps/arithmetic/arithmetic.hpp"
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 
 namespace mps {
 namespace {

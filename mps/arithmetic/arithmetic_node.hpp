@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "mps/arithmetic/compare.hpp"
-#include "mps/core/node.hpp"
+#include "mps/core/kernel/node.hpp"
 
 /// Graph nodes of the arithmetic kernels.
 namespace mps {

@@ -1,23 +1,19 @@
 #include "mps/arithmetic/compare.hpp"
 
 #include "mps/arithmetic/arithmetic_problem.hpp"
-#include "mps/core/checked_number.hpp"
-#include "mps/core/coder.hpp"
-#include "mps/core/error.hpp"
+#include "mps/core/coding/coder.hpp"
+#include "mps/core/types/checked_number.hpp"
+#include "mps/core/types/error.hpp"
 
 namespace mps {
 
 using detail::ArithmeticOperation;
 
 NNCompare::NNCompare(const std::shared_ptr<mtl::Device>& device)
-    : CNNArithmetic(device, ArithmeticOperation::Equal) {}
+    : KernelClass(device, ArithmeticOperation::Equal) {}
 
 std::shared_ptr<NNCompare> NNCompare::create(const std::shared_ptr<mtl::Device>& device) {
   return std::shared_ptr<NNCompare>(new NNCompare(device));
-}
-
-std::shared_ptr<Kernel> NNCompare::clone() const {
-  return std::shared_ptr<NNCompare>(new NNCompare(*this));
 }
 
 void NNCompare::setComparisonType(NNComparisonType type) {

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "mps/arithmetic/arithmetic.hpp"
+#include "mps/core/kernel/kernel_class.hpp"
 
 /// Comparison of two images, element by element (MPSCNNMath.h).
 namespace mps {
@@ -22,19 +23,11 @@ enum class NNComparisonType : std::uint64_t {
 /// 1 where the comparison of the primary source x with the secondary source y holds, else 0 (MPSNNCompare). Comparisons
 /// with NaN do not hold, but for NotEqual. Strides of 0 repeat a source as in all arithmetic kernels; scales, bias and
 /// limits are not used, nor is threshold in the comparisons that order. Makes no state: there is no gradient.
-class NNCompare final : public CNNArithmetic {
+class NNCompare final : public detail::KernelClass<NNCompare, CNNArithmetic, "NNCompare"> {
  public:
   /// The library's own.
   NNCompare(const std::shared_ptr<mtl::Device>& device, detail::Decoding /*decoding*/) : NNCompare(device) {}
   static std::shared_ptr<NNCompare> create(const std::shared_ptr<mtl::Device>& device);
-  [[nodiscard]] std::string className() const override { return "NNCompare"; }
-  [[nodiscard]] std::shared_ptr<NNCompare> copy(const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<NNCompare> decode(Coder& coder,
-                                           const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<NNCompare>(coder, device);
-  }
   /// Equal.
   [[nodiscard]] NNComparisonType comparisonType() const { return comparisonType_; }
   /// @throws Error for a number that is none of the types
@@ -47,11 +40,11 @@ class NNCompare final : public CNNArithmetic {
   explicit NNCompare(const std::shared_ptr<mtl::Device>& device);
   NNCompare(const NNCompare&) = default;
   void codeProperties(Coder& coder) override;
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
   [[nodiscard]] bool makesState() const override { return false; }
   void describeOperation(detail::ArithmeticProblem& problem) const override;
 
  private:
+  friend KernelClass;
   NNComparisonType comparisonType_ = NNComparisonType::Equal;
   float threshold_ = 0;
 };

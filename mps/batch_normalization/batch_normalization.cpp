@@ -4,13 +4,13 @@
 #include <utility>
 
 #include "mps/batch_normalization/batch_normalization_problem.hpp"
-#include "mps/core/call.hpp"
-#include "mps/core/coded_data_sources.hpp"
-#include "mps/core/coder.hpp"
-#include "mps/core/error.hpp"
-#include "mps/core/loaded_source.hpp"
-#include "mps/core/normalization_parameters.hpp"
-#include "mps/core/shared_copies.hpp"
+#include "mps/core/coding/coder.hpp"
+#include "mps/core/kernel/call.hpp"
+#include "mps/core/layer/coded_data_sources.hpp"
+#include "mps/core/layer/loaded_source.hpp"
+#include "mps/core/layer/normalization_parameters.hpp"
+#include "mps/core/layer/shared_copies.hpp"
+#include "mps/core/types/error.hpp"
 #include "mtl/buffer.hpp"
 #include "mtl/command_buffer.hpp"
 #include "mtl/device.hpp"
@@ -153,7 +153,7 @@ void detail::checkImport(const Kernel& kernel, const std::shared_ptr<mtl::Comman
 CNNBatchNormalization::CNNBatchNormalization(std::shared_ptr<mtl::Device> device,
                                              std::shared_ptr<CNNBatchNormalizationDataSource> dataSource,
                                              const NNNeuronDescriptor& fusedNeuronDescriptor)
-    : CNNKernel(std::move(device)),
+    : KernelClass(std::move(device)),
       dataSource_(std::move(dataSource)),
       channels_(checked(dataSource_).numberOfFeatureChannels()),
       neuron_(fusedNeuronDescriptor),
@@ -166,7 +166,7 @@ CNNBatchNormalization::CNNBatchNormalization(std::shared_ptr<mtl::Device> device
 }
 
 CNNBatchNormalization::CNNBatchNormalization(const CNNBatchNormalization& other)
-    : CNNKernel(other),
+    : KernelClass(other),
       dataSource_(other.dataSource_),
       channels_(other.channels_),
       neuron_(other.neuron_),
@@ -179,10 +179,6 @@ std::shared_ptr<CNNBatchNormalization> CNNBatchNormalization::create(
     const NNNeuronDescriptor& fusedNeuronDescriptor) {
   return std::shared_ptr<CNNBatchNormalization>(
       new CNNBatchNormalization(device, std::move(dataSource), fusedNeuronDescriptor));
-}
-
-std::shared_ptr<Kernel> CNNBatchNormalization::clone() const {
-  return std::shared_ptr<CNNBatchNormalization>(new CNNBatchNormalization(*this));
 }
 
 void CNNBatchNormalization::didCopy(bool hasMoved) {
@@ -332,10 +328,6 @@ void CNNBatchNormalization::encodeStep(const std::shared_ptr<mtl::CommandBuffer>
 std::shared_ptr<CNNBatchNormalizationStatistics> CNNBatchNormalizationStatistics::create(
     const std::shared_ptr<mtl::Device>& device) {
   return std::shared_ptr<CNNBatchNormalizationStatistics>(new CNNBatchNormalizationStatistics(device));
-}
-
-std::shared_ptr<Kernel> CNNBatchNormalizationStatistics::clone() const {
-  return std::shared_ptr<CNNBatchNormalizationStatistics>(new CNNBatchNormalizationStatistics(*this));
 }
 
 detail::PreparedCall CNNBatchNormalizationStatistics::prepareForward(

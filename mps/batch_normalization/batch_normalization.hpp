@@ -8,11 +8,12 @@
 #include <string>
 #include <vector>
 
-#include "mps/core/batch_normalization_data_source.hpp"
-#include "mps/core/cnn_gradient_kernel.hpp"
-#include "mps/core/cnn_kernel.hpp"
-#include "mps/core/layer_kernel.hpp"
-#include "mps/core/neuron_descriptor.hpp"
+#include "mps/core/kernel/cnn_gradient_kernel.hpp"
+#include "mps/core/kernel/cnn_kernel.hpp"
+#include "mps/core/kernel/kernel_class.hpp"
+#include "mps/core/layer/batch_normalization_data_source.hpp"
+#include "mps/core/layer/layer_kernel.hpp"
+#include "mps/core/neuron/neuron_descriptor.hpp"
 #include "mps/distributed/batch_share.hpp"
 
 /// Batch normalisation (MPSCNNBatchNormalization.h): four kernels, two for each
@@ -73,28 +74,23 @@ enum class CNNBatchNormalizationFlags : std::uint64_t {
 
 /// y = f(gamma (x - mean) / sqrt(variance + epsilon) + beta) (MPSCNNBatchNormalization). The destination may be
 /// the source.
-class CNNBatchNormalization : public CNNKernel, public detail::LayerKernel, public detail::SharedBatchKernel {
+///
+/// Of copy(): the data source's copy(), or the source itself where that is null, is read: what was reloaded from a state stays behind
+/// (secure coding carries it). A copy on the same device that shares the source has what this kernel has.
+class CNNBatchNormalization
+    : public detail::KernelClass<CNNBatchNormalization, CNNKernel, "CNNBatchNormalization">,
+      public detail::LayerKernel,
+      public detail::SharedBatchKernel {
  public:
   /// The library's own.
   CNNBatchNormalization(std::shared_ptr<mtl::Device> device, detail::Decoding decoding)
-      : CNNKernel(std::move(device), decoding) {}
+      : KernelClass(std::move(device), decoding) {}
   /// Reads the data source once. @throws Error when it is null, fails to load, or an array has another length
   /// than numberOfFeatureChannels; for an epsilon that setEpsilon refuses.
   /// @param fusedNeuronDescriptor PReLU: one slope per feature channel
   static std::shared_ptr<CNNBatchNormalization> create(
       const std::shared_ptr<mtl::Device>& device, std::shared_ptr<CNNBatchNormalizationDataSource> dataSource,
       const NNNeuronDescriptor& fusedNeuronDescriptor = {});
-  [[nodiscard]] std::string className() const override { return "CNNBatchNormalization"; }
-  /// The data source's copy(), or the source itself where that is null, is read: what was reloaded from a state stays behind
-  /// (secure coding carries it). A copy on the same device that shares the source has what this kernel has.
-  [[nodiscard]] std::shared_ptr<CNNBatchNormalization> copy(
-      const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<CNNBatchNormalization> decode(Coder& coder,
-                                                       const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<CNNBatchNormalization>(coder, device);
-  }
 
   [[nodiscard]] std::size_t numberOfFeatureChannels() const { return channels_; }
   /// Added to the variance. The data source's. A state keeps what its last normalisation used. @throws Error when it is
@@ -154,7 +150,6 @@ class CNNBatchNormalization : public CNNKernel, public detail::LayerKernel, publ
                         const NNNeuronDescriptor& fusedNeuronDescriptor);
   CNNBatchNormalization(const CNNBatchNormalization& other);
   void codeProperties(Coder& coder) override;
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
   void didCopy(bool hasMoved) override;
   [[nodiscard]] std::size_t producedFeatureChannels(std::size_t sourceFeatureChannels) const override;
   [[nodiscard]] std::shared_ptr<State> makeState(
@@ -164,6 +159,7 @@ class CNNBatchNormalization : public CNNKernel, public detail::LayerKernel, publ
   void didEncode(const detail::ForwardCall& call) override;
 
  private:
+  friend KernelClass;
   /// Of the images of this rank, and then, where they share statistics, of those of all. @param size of an image
   void encodeStatistics(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                         const ImageBatch& sourceImages, const ImageDescriptor& size,
@@ -182,18 +178,10 @@ class CNNBatchNormalization : public CNNKernel, public detail::LayerKernel, publ
 
 /// Adds the mean and variance of images to a state (MPSCNNBatchNormalizationStatistics). The other encodes
 /// throw: there is no destination.
-class CNNBatchNormalizationStatistics : public CNNKernel {
+class CNNBatchNormalizationStatistics : public detail::KernelClass<CNNBatchNormalizationStatistics, CNNKernel,
+                                                                   "CNNBatchNormalizationStatistics"> {
  public:
   static std::shared_ptr<CNNBatchNormalizationStatistics> create(const std::shared_ptr<mtl::Device>& device);
-  [[nodiscard]] std::string className() const override { return "CNNBatchNormalizationStatistics"; }
-  [[nodiscard]] std::shared_ptr<CNNBatchNormalizationStatistics> copy(
-      const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<CNNBatchNormalizationStatistics> decode(
-      Coder& coder, const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<CNNBatchNormalizationStatistics>(coder, device);
-  }
   [[nodiscard]] bool isStateModified() const override { return true; }
   [[nodiscard]] bool isResultStateReusedAcrossBatch() const override { return true; }
   [[nodiscard]] bool appendBatchBarrier() const override { return true; }
@@ -222,12 +210,12 @@ class CNNBatchNormalizationStatistics : public CNNKernel {
   [[nodiscard]] detail::PreparedCall prepareForward(const detail::ForwardCall& call) const override;
 
  protected:
-  using CNNKernel::CNNKernel;
+  using KernelClass::KernelClass;
   CNNBatchNormalizationStatistics(const CNNBatchNormalizationStatistics&) = default;
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
   [[nodiscard]] bool makesState() const override { return false; }
 
  private:
+  friend KernelClass;
   void encodeNone(mtl::CommandBuffer& commandBuffer, CNNBatchNormalizationState& state) const;
   void gather(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
               const std::shared_ptr<Communicator>& communicator, std::uint64_t elementCount,
@@ -301,23 +289,17 @@ class BatchNormalizationGradientKernel : public CNNGradientKernel {
 ///     auto sums = mps::CNNBatchNormalizationStatisticsGradient::create(device);
 ///     sums->encodeBatch(commandBuffer, dy, x, state);
 ///     auto dGamma = state->gradientForGamma();
-class CNNBatchNormalizationStatisticsGradient : public detail::BatchNormalizationGradientKernel,
-                                                public detail::LayerGradientKernel,
-                                                public detail::SharedBatchKernel {
+class CNNBatchNormalizationStatisticsGradient
+    : public detail::KernelClass<CNNBatchNormalizationStatisticsGradient,
+                                 detail::BatchNormalizationGradientKernel,
+                                 "CNNBatchNormalizationStatisticsGradient">,
+      public detail::LayerGradientKernel,
+      public detail::SharedBatchKernel {
  public:
   /// @param fusedNeuronDescriptor that of the forward kernel, else encodes throw. @throws Error for a type that does not
   /// exist
   static std::shared_ptr<CNNBatchNormalizationStatisticsGradient> create(
       const std::shared_ptr<mtl::Device>& device, const NNNeuronDescriptor& fusedNeuronDescriptor = {});
-  [[nodiscard]] std::string className() const override { return "CNNBatchNormalizationStatisticsGradient"; }
-  [[nodiscard]] std::shared_ptr<CNNBatchNormalizationStatisticsGradient> copy(
-      const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<CNNBatchNormalizationStatisticsGradient> decode(
-      Coder& coder, const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<CNNBatchNormalizationStatisticsGradient>(coder, device);
-  }
   [[nodiscard]] bool isStateModified() const override { return true; }
   [[nodiscard]] bool isResultStateReusedAcrossBatch() const override { return true; }
   [[nodiscard]] bool appendBatchBarrier() const override { return true; }
@@ -348,13 +330,13 @@ class CNNBatchNormalizationStatisticsGradient : public detail::BatchNormalizatio
                            const ImageDescriptor& source, const StateBatch& states) override;
 
  protected:
-  using BatchNormalizationGradientKernel::BatchNormalizationGradientKernel;
+  using KernelClass::KernelClass;
   CNNBatchNormalizationStatisticsGradient(const CNNBatchNormalizationStatisticsGradient&) = default;
   void codeProperties(Coder& coder) override;
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
   void didEncode(const detail::GradientCall& call) override;
 
  private:
+  friend KernelClass;
   /// Of no images.
   void encodeNone(mtl::CommandBuffer& commandBuffer, CNNBatchNormalizationState& state) const;
   bool computesData_ = true;
@@ -371,21 +353,14 @@ class CNNBatchNormalizationStatisticsGradient : public detail::BatchNormalizatio
 ///     mps::CNNBatchNormalizationStatisticsGradient::create(device)->encodeBatch(commandBuffer, dy, x, state);
 ///     auto gradient = mps::CNNBatchNormalizationGradient::create(device);
 ///     auto dx = gradient->encodeBatch(commandBuffer, dy, x, state);
-class CNNBatchNormalizationGradient : public detail::BatchNormalizationGradientKernel {
+class CNNBatchNormalizationGradient
+    : public detail::KernelClass<CNNBatchNormalizationGradient, detail::BatchNormalizationGradientKernel,
+                                 "CNNBatchNormalizationGradient"> {
  public:
   /// @param fusedNeuronDescriptor that of the forward kernel, else encodes throw. @throws Error for a type that does not
   /// exist
   static std::shared_ptr<CNNBatchNormalizationGradient> create(
       const std::shared_ptr<mtl::Device>& device, const NNNeuronDescriptor& fusedNeuronDescriptor = {});
-  [[nodiscard]] std::string className() const override { return "CNNBatchNormalizationGradient"; }
-  [[nodiscard]] std::shared_ptr<CNNBatchNormalizationGradient> copy(
-      const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<CNNBatchNormalizationGradient> decode(
-      Coder& coder, const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<CNNBatchNormalizationGradient>(coder, device);
-  }
   [[nodiscard]] bool isResultStateReusedAcrossBatch() const override { return true; }
 
   using CNNGradientKernel::encodeBatch;
@@ -400,10 +375,12 @@ class CNNBatchNormalizationGradient : public detail::BatchNormalizationGradientK
       const detail::GradientCall& call) const override;
 
  protected:
-  using BatchNormalizationGradientKernel::BatchNormalizationGradientKernel;
+  using KernelClass::KernelClass;
   CNNBatchNormalizationGradient(const CNNBatchNormalizationGradient&) = default;
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
   void didEncode(const detail::GradientCall& call) override;
+
+ private:
+  friend KernelClass;
 };
 
 }  // namespace mps

@@ -3,9 +3,9 @@
 
 #include "mps/batch_normalization/batch_normalization.hpp"
 #include "mps/batch_normalization/batch_normalization_problem.hpp"
-#include "mps/core/call.hpp"
-#include "mps/core/coder.hpp"
-#include "mps/core/error.hpp"
+#include "mps/core/coding/coder.hpp"
+#include "mps/core/kernel/call.hpp"
+#include "mps/core/types/error.hpp"
 #include "mtl/buffer.hpp"
 #include "mtl/command_buffer.hpp"
 #include "mtl/memory.hpp"
@@ -170,11 +170,6 @@ std::shared_ptr<CNNBatchNormalizationStatisticsGradient> CNNBatchNormalizationSt
       new CNNBatchNormalizationStatisticsGradient(device, fusedNeuronDescriptor));
 }
 
-std::shared_ptr<Kernel> CNNBatchNormalizationStatisticsGradient::clone() const {
-  return std::shared_ptr<CNNBatchNormalizationStatisticsGradient>(
-      new CNNBatchNormalizationStatisticsGradient(*this));
-}
-
 std::vector<detail::PreparedCall> CNNBatchNormalizationStatisticsGradient::prepareGradient(
     const GradientCall& call) const {
   CNNBatchNormalizationState& state = stateOf(call);
@@ -259,10 +254,6 @@ std::shared_ptr<CNNBatchNormalizationGradient> CNNBatchNormalizationGradient::cr
   checkType("CNNBatchNormalizationGradient", fusedNeuronDescriptor);
   return std::shared_ptr<CNNBatchNormalizationGradient>(
       new CNNBatchNormalizationGradient(device, fusedNeuronDescriptor));
-}
-
-std::shared_ptr<Kernel> CNNBatchNormalizationGradient::clone() const {
-  return std::shared_ptr<CNNBatchNormalizationGradient>(new CNNBatchNormalizationGradient(*this));
 }
 
 std::vector<detail::PreparedCall> CNNBatchNormalizationGradient::prepareGradient(

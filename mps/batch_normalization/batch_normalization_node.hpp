@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "mps/batch_normalization/batch_normalization.hpp"
-#include "mps/core/node.hpp"
+#include "mps/core/kernel/node.hpp"
 
 /// Graph nodes of batch normalisation.
 namespace mps {

@@ -6,10 +6,10 @@
 #include <span>
 #include <string>
 
-#include "mps/core/neuron_descriptor.hpp"
-#include "mps/core/plan.hpp"
-#include "mps/core/plan_for.hpp"
-#include "mps/core/tensor_shape.hpp"
+#include "mps/core/neuron/neuron_descriptor.hpp"
+#include "mps/core/plan/plan.hpp"
+#include "mps/core/plan/plan_for.hpp"
+#include "mps/core/types/tensor_shape.hpp"
 
 namespace mps::detail {
 

@@ -3,8 +3,8 @@
 
 #include "mps/batch_normalization/batch_normalization.hpp"
 #include "mps/batch_normalization/statistics_merge.hpp"
-#include "mps/core/call.hpp"
-#include "mps/core/error.hpp"
+#include "mps/core/kernel/call.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/distributed/communicator.hpp"
 #include "mtl/buffer.hpp"
 #include "mtl/command_buffer.hpp"

@@ -1,8 +1,8 @@
 #include "mps/batch_normalization/matrix_batch_normalization.hpp"
 
 #include "mps/batch_normalization/matrix_columns.hpp"
-#include "mps/core/coder.hpp"
-#include "mps/core/normalization_parameters.hpp"
+#include "mps/core/coding/coder.hpp"
+#include "mps/core/layer/normalization_parameters.hpp"
 
 namespace mps {
 
@@ -86,10 +86,6 @@ std::shared_ptr<MatrixBatchNormalization> MatrixBatchNormalization::create(
   return std::shared_ptr<MatrixBatchNormalization>(new MatrixBatchNormalization(device));
 }
 
-std::shared_ptr<Kernel> MatrixBatchNormalization::clone() const {
-  return std::shared_ptr<MatrixBatchNormalization>(new MatrixBatchNormalization(*this));
-}
-
 void MatrixBatchNormalization::encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                                       const std::shared_ptr<Matrix>& inputMatrix,
                                       const std::shared_ptr<Vector>& meanVector,
@@ -137,10 +133,6 @@ void MatrixBatchNormalization::encode(const std::shared_ptr<mtl::CommandBuffer>&
 std::shared_ptr<MatrixBatchNormalizationGradient> MatrixBatchNormalizationGradient::create(
     const std::shared_ptr<mtl::Device>& device) {
   return std::shared_ptr<MatrixBatchNormalizationGradient>(new MatrixBatchNormalizationGradient(device));
-}
-
-std::shared_ptr<Kernel> MatrixBatchNormalizationGradient::clone() const {
-  return std::shared_ptr<Kernel>(new MatrixBatchNormalizationGradient(*this));
 }
 
 void MatrixBatchNormalizationGradient::encode(

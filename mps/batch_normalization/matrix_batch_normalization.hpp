@@ -4,10 +4,11 @@
 #include <memory>
 #include <string>
 
-#include "mps/core/kernel_neuron.hpp"
-#include "mps/core/matrix.hpp"
-#include "mps/core/matrix_kernel.hpp"
-#include "mps/core/vector.hpp"
+#include "mps/core/array/matrix.hpp"
+#include "mps/core/array/matrix_kernel.hpp"
+#include "mps/core/array/vector.hpp"
+#include "mps/core/kernel/kernel_class.hpp"
+#include "mps/core/neuron/kernel_neuron.hpp"
 
 /// Batch normalisation of matrices whose n rows are samples and whose columns are channels (MPSMatrixBatchNormalization.h;
 /// For column j, with r = 1 / sqrt(variance + epsilon) (Apple's header leaves the root out) and f
@@ -16,7 +17,7 @@
 ///     h_ij = (x_ij - mean_j) r_j        z_ij = gamma_j h_ij + beta_j        y_ij = f(z_ij)
 ///
 /// Vectors have the type of the matrices and one element for each column, from their first element on; gamma null means
-/// 1, beta null 0. Origins, batches and types are described in mps/core/matrix_kernel.hpp.
+/// 1, beta null 0. Origins, batches and types are described in mps/core/array/matrix_kernel.hpp.
 namespace mps {
 
 namespace detail {
@@ -36,18 +37,11 @@ class MatrixBatchNormalizationProperties : public KernelNeuron, public MatrixSam
 }  // namespace detail
 
 /// y (MPSMatrixBatchNormalization).
-class MatrixBatchNormalization : public MatrixUnaryKernel, public detail::MatrixBatchNormalizationProperties {
+class MatrixBatchNormalization
+    : public detail::KernelClass<MatrixBatchNormalization, MatrixUnaryKernel, "MatrixBatchNormalization">,
+      public detail::MatrixBatchNormalizationProperties {
  public:
   static std::shared_ptr<MatrixBatchNormalization> create(const std::shared_ptr<mtl::Device>& device);
-  [[nodiscard]] std::string className() const override { return "MatrixBatchNormalization"; }
-  [[nodiscard]] std::shared_ptr<MatrixBatchNormalization> copy(
-      const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<MatrixBatchNormalization> decode(
-      Coder& coder, const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<MatrixBatchNormalization>(coder, device);
-  }
   /// True: mean and variance of the columns (divided by n, not n - 1) are computed and written to the vectors, which
   /// stay as they are where there are no rows; false: the vectors are read. False.
   [[nodiscard]] bool computeStatistics() const { return computeStatistics_; }
@@ -63,12 +57,12 @@ class MatrixBatchNormalization : public MatrixUnaryKernel, public detail::Matrix
               const std::shared_ptr<Vector>& betaVector, const std::shared_ptr<Matrix>& resultMatrix);
 
  protected:
-  using MatrixUnaryKernel::MatrixUnaryKernel;
+  using KernelClass::KernelClass;
   MatrixBatchNormalization(const MatrixBatchNormalization&) = default;
   void codeProperties(Coder& coder) override;
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
 
  private:
+  friend KernelClass;
   bool computeStatistics_ = false;
 };
 
@@ -86,19 +80,12 @@ class MatrixBatchNormalization : public MatrixUnaryKernel, public detail::Matrix
 ///     normalization->encode(commandBuffer, x, mean, variance, gamma, beta, y);
 ///     auto gradient = mps::MatrixBatchNormalizationGradient::create(device);
 ///     gradient->encode(commandBuffer, dy, x, mean, variance, gamma, beta, dx, dGamma, dBeta);
-class MatrixBatchNormalizationGradient : public MatrixBinaryKernel,
-                                         public detail::MatrixBatchNormalizationProperties {
+class MatrixBatchNormalizationGradient
+    : public detail::KernelClass<MatrixBatchNormalizationGradient, MatrixBinaryKernel,
+                                 "MatrixBatchNormalizationGradient">,
+      public detail::MatrixBatchNormalizationProperties {
  public:
   static std::shared_ptr<MatrixBatchNormalizationGradient> create(const std::shared_ptr<mtl::Device>& device);
-  [[nodiscard]] std::string className() const override { return "MatrixBatchNormalizationGradient"; }
-  [[nodiscard]] std::shared_ptr<MatrixBatchNormalizationGradient> copy(
-      const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<MatrixBatchNormalizationGradient> decode(
-      Coder& coder, const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<MatrixBatchNormalizationGradient>(coder, device);
-  }
 
   /// The last two vectors may be null: then their gradients are not kept. The data's gradient may be the very region of
   /// either source. @throws Error as MatrixBatchNormalization::encode
@@ -112,10 +99,12 @@ class MatrixBatchNormalizationGradient : public MatrixBinaryKernel,
               const std::shared_ptr<Vector>& resultGradientForBetaVector);
 
  protected:
-  using MatrixBinaryKernel::MatrixBinaryKernel;
+  using KernelClass::KernelClass;
   MatrixBatchNormalizationGradient(const MatrixBatchNormalizationGradient&) = default;
   void codeProperties(Coder& coder) override;
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
+
+ private:
+  friend KernelClass;
 };
 
 }  // namespace mps

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 
 namespace mps::detail {
 namespace {

@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "mps/batch_normalization/batch_normalization_problem.hpp"
-#include "mps/core/matrix_encoding.hpp"
+#include "mps/core/array/matrix_encoding.hpp"
 
 /// Batch normalisation of a matrix whose rows are samples and whose columns are feature channels.
 ///

@@ -1,9 +1,9 @@
 #include "mps/batch_normalization/matrix_neuron.hpp"
 
 #include "mps/batch_normalization/matrix_columns.hpp"
-#include "mps/core/checked_number.hpp"
-#include "mps/core/coder.hpp"
-#include "mps/core/error.hpp"
+#include "mps/core/coding/coder.hpp"
+#include "mps/core/types/checked_number.hpp"
+#include "mps/core/types/error.hpp"
 
 namespace mps {
 
@@ -66,10 +66,6 @@ std::shared_ptr<MatrixNeuron> MatrixNeuron::create(const std::shared_ptr<mtl::De
   return std::shared_ptr<MatrixNeuron>(new MatrixNeuron(device));
 }
 
-std::shared_ptr<Kernel> MatrixNeuron::clone() const {
-  return std::shared_ptr<Kernel>(new MatrixNeuron(*this));
-}
-
 void MatrixNeuron::encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                           const std::shared_ptr<Matrix>& inputMatrix,
                           const std::shared_ptr<Vector>& biasVector,
@@ -98,10 +94,6 @@ void MatrixNeuron::encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuff
 std::shared_ptr<MatrixNeuronGradient> MatrixNeuronGradient::create(
     const std::shared_ptr<mtl::Device>& device) {
   return std::shared_ptr<MatrixNeuronGradient>(new MatrixNeuronGradient(device));
-}
-
-std::shared_ptr<Kernel> MatrixNeuronGradient::clone() const {
-  return std::shared_ptr<Kernel>(new MatrixNeuronGradient(*this));
 }
 
 void MatrixNeuronGradient::encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,

@@ -4,13 +4,14 @@
 #include <span>
 #include <string>
 
-#include "mps/core/kernel_neuron.hpp"
-#include "mps/core/matrix.hpp"
-#include "mps/core/matrix_kernel.hpp"
-#include "mps/core/vector.hpp"
+#include "mps/core/array/matrix.hpp"
+#include "mps/core/array/matrix_kernel.hpp"
+#include "mps/core/array/vector.hpp"
+#include "mps/core/kernel/kernel_class.hpp"
+#include "mps/core/neuron/kernel_neuron.hpp"
 
 /// Neurons of matrices whose rows are samples and whose columns are channels (MPSMatrixNeuron.h).
-/// Origins, batches and types are described in mps/core/matrix_kernel.hpp; vectors have the type of the matrices.
+/// Origins, batches and types are described in mps/core/array/matrix_kernel.hpp; vectors have the type of the matrices.
 namespace mps {
 
 namespace detail {
@@ -35,18 +36,10 @@ class MatrixNeuronProperties : public KernelNeuron, public MatrixSampleLimits {
 }  // namespace detail
 
 /// y_ij = f(alpha x_ij + bias_j) (MPSMatrixNeuron).
-class MatrixNeuron : public MatrixUnaryKernel, public detail::MatrixNeuronProperties {
+class MatrixNeuron : public detail::KernelClass<MatrixNeuron, MatrixUnaryKernel, "MatrixNeuron">,
+                     public detail::MatrixNeuronProperties {
  public:
   static std::shared_ptr<MatrixNeuron> create(const std::shared_ptr<mtl::Device>& device);
-  [[nodiscard]] std::string className() const override { return "MatrixNeuron"; }
-  [[nodiscard]] std::shared_ptr<MatrixNeuron> copy(
-      const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<MatrixNeuron> decode(Coder& coder,
-                                              const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<MatrixNeuron>(coder, device);
-  }
 
   /// @param biasVector one element for each column, from its first element on; null: 0. The result may be the very
   /// region of the input. @throws Error for types that are not Float32 or Float16 or differ, an origin outside its
@@ -57,10 +50,12 @@ class MatrixNeuron : public MatrixUnaryKernel, public detail::MatrixNeuronProper
               const std::shared_ptr<Matrix>& resultMatrix);
 
  protected:
-  using MatrixUnaryKernel::MatrixUnaryKernel;
+  using KernelClass::KernelClass;
   MatrixNeuron(const MatrixNeuron&) = default;
   void codeProperties(Coder& coder) override;
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
+
+ private:
+  friend KernelClass;
 };
 
 /// The gradients of MatrixNeuron (MPSMatrixNeuronGradient), with z = alpha x + bias:
@@ -77,18 +72,11 @@ class MatrixNeuron : public MatrixUnaryKernel, public detail::MatrixNeuronProper
 ///     auto gradient = mps::MatrixNeuronGradient::create(device);
 ///     gradient->setNeuronType(mps::CNNNeuronType::TanH, 1, 1, 0);
 ///     gradient->encode(commandBuffer, dy, x, bias, dx, dBias);
-class MatrixNeuronGradient : public MatrixBinaryKernel, public detail::MatrixNeuronProperties {
+class MatrixNeuronGradient
+    : public detail::KernelClass<MatrixNeuronGradient, MatrixBinaryKernel, "MatrixNeuronGradient">,
+      public detail::MatrixNeuronProperties {
  public:
   static std::shared_ptr<MatrixNeuronGradient> create(const std::shared_ptr<mtl::Device>& device);
-  [[nodiscard]] std::string className() const override { return "MatrixNeuronGradient"; }
-  [[nodiscard]] std::shared_ptr<MatrixNeuronGradient> copy(
-      const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<MatrixNeuronGradient> decode(Coder& coder,
-                                                      const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<MatrixNeuronGradient>(coder, device);
-  }
 
   /// @param biasVector that of the forward call; null: 0 @param resultGradientForBiasVector null: not computed; begins
   /// at its first element. The data's gradient may be the very region of either source.
@@ -101,10 +89,12 @@ class MatrixNeuronGradient : public MatrixBinaryKernel, public detail::MatrixNeu
               const std::shared_ptr<Vector>& resultGradientForBiasVector);
 
  protected:
-  using MatrixBinaryKernel::MatrixBinaryKernel;
+  using KernelClass::KernelClass;
   MatrixNeuronGradient(const MatrixNeuronGradient&) = default;
   void codeProperties(Coder& coder) override;
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
+
+ private:
+  friend KernelClass;
 };
 
 }  // namespace mps

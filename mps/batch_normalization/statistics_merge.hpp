@@ -5,9 +5,9 @@
 #include <span>
 #include <string>
 
-#include "mps/core/plan.hpp"
-#include "mps/core/plan_for.hpp"
-#include "mps/core/tensor_shape.hpp"
+#include "mps/core/plan/plan.hpp"
+#include "mps/core/plan/plan_for.hpp"
+#include "mps/core/types/tensor_shape.hpp"
 
 namespace mps::detail {
 

@@ -4,13 +4,13 @@
 #include <any>
 
 #include "mps/concatenation/concatenation_problem.hpp"
-#include "mps/core/as_signed.hpp"
-#include "mps/core/call.hpp"
-#include "mps/core/coder.hpp"
-#include "mps/core/error.hpp"
-#include "mps/core/gradient_state.hpp"
-#include "mps/core/plan_for.hpp"
-#include "mps/core/pointwise.hpp"
+#include "mps/core/coding/coder.hpp"
+#include "mps/core/image/gradient_state.hpp"
+#include "mps/core/kernel/call.hpp"
+#include "mps/core/kernel/pointwise.hpp"
+#include "mps/core/plan/plan_for.hpp"
+#include "mps/core/types/as_signed.hpp"
+#include "mps/core/types/error.hpp"
 #include "mtl/command_buffer.hpp"
 #include "mtl/device.hpp"
 
@@ -40,15 +40,11 @@ void cut(std::size_t& origin, std::size_t& size, std::int64_t limit) {
 }  // namespace
 
 NNConcatenation::NNConcatenation(std::shared_ptr<mtl::Device> device, std::size_t sourceCount)
-    : CNNMultiaryKernel(std::move(device), sourceCount) {}
+    : KernelClass(std::move(device), sourceCount) {}
 
 std::shared_ptr<NNConcatenation> NNConcatenation::create(const std::shared_ptr<mtl::Device>& device,
                                                          std::size_t sourceCount) {
   return std::shared_ptr<NNConcatenation>(new NNConcatenation(device, sourceCount));
-}
-
-std::shared_ptr<Kernel> NNConcatenation::clone() const {
-  return std::shared_ptr<NNConcatenation>(new NNConcatenation(*this));
 }
 
 void NNConcatenation::setChannelAlignment(std::size_t channelAlignment) {
@@ -179,15 +175,11 @@ void NNConcatenation::encodeCall(const std::shared_ptr<mtl::CommandBuffer>& comm
 }
 
 NNConcatenationGradient::NNConcatenationGradient(std::shared_ptr<mtl::Device> device, std::size_t sourceIndex)
-    : CNNGradientKernel(std::move(device)), sourceIndex_(sourceIndex) {}
+    : KernelClass(std::move(device)), sourceIndex_(sourceIndex) {}
 
 std::shared_ptr<NNConcatenationGradient> NNConcatenationGradient::create(
     const std::shared_ptr<mtl::Device>& device, std::size_t sourceIndex) {
   return std::shared_ptr<NNConcatenationGradient>(new NNConcatenationGradient(device, sourceIndex));
-}
-
-std::shared_ptr<Kernel> NNConcatenationGradient::clone() const {
-  return std::shared_ptr<NNConcatenationGradient>(new NNConcatenationGradient(*this));
 }
 
 bool NNConcatenationGradient::acceptsForward(const std::string& forwardClassName) const {

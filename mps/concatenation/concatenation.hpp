@@ -7,8 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "mps/core/cnn_gradient_kernel.hpp"
-#include "mps/core/cnn_multiary_kernel.hpp"
+#include "mps/core/kernel/cnn_gradient_kernel.hpp"
+#include "mps/core/kernel/cnn_multiary_kernel.hpp"
+#include "mps/core/kernel/kernel_class.hpp"
 
 /// Concatenation along the feature channels. Apple shows its nodes alone; the kernels behind them
 /// are an extension.
@@ -30,23 +31,14 @@ namespace mps {
 ///
 /// @throws Error (encodes) when the sources differ in width or height, when offset and clipRect lead beyond a source,
 /// and when a window, stride or dilation is not 1.
-class NNConcatenation : public CNNMultiaryKernel {
+class NNConcatenation : public detail::KernelClass<NNConcatenation, CNNMultiaryKernel, "NNConcatenation"> {
  public:
   /// The library's own.
   NNConcatenation(std::shared_ptr<mtl::Device> device, detail::Decoding decoding)
-      : CNNMultiaryKernel(std::move(device), decoding) {}
+      : KernelClass(std::move(device), decoding) {}
   /// @throws Error when sourceCount is 0
   static std::shared_ptr<NNConcatenation> create(const std::shared_ptr<mtl::Device>& device,
                                                  std::size_t sourceCount);
-  [[nodiscard]] std::string className() const override { return "NNConcatenation"; }
-  [[nodiscard]] std::shared_ptr<NNConcatenation> copy(
-      const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<NNConcatenation> decode(Coder& coder,
-                                                 const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<NNConcatenation>(coder, device);
-  }
   /// What each part is rounded up to a multiple of (docs/decisions.md, D18): 4, Apple's rule, or 1, nothing between
   /// the parts. 4.
   [[nodiscard]] std::size_t channelAlignment() const { return channelAlignment_; }
@@ -57,7 +49,6 @@ class NNConcatenation : public CNNMultiaryKernel {
   NNConcatenation(std::shared_ptr<mtl::Device> device, std::size_t sourceCount);
   NNConcatenation(const NNConcatenation&) = default;
   void codeProperties(Coder& coder) override;
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
   [[nodiscard]] bool makesState() const override { return true; }
   [[nodiscard]] std::size_t producedFeatureChannels(
       std::span<const std::size_t> sourceChannels) const override;
@@ -66,6 +57,7 @@ class NNConcatenation : public CNNMultiaryKernel {
                   const ImageBatch& destinations) override;
 
  private:
+  friend KernelClass;
   [[nodiscard]] std::size_t aligned(std::size_t channels) const;
   void checkProperties() const;
   [[nodiscard]] std::vector<std::size_t> channelsOf(std::span<const ImageBatch> sources) const;
@@ -86,7 +78,8 @@ class NNConcatenation : public CNNMultiaryKernel {
 ///     std::shared_ptr<mps::State> state;
 ///     auto y = concatenation->encode(commandBuffer, sources, state, false);
 ///     auto db = mps::NNConcatenationGradient::create(device, 1)->encode(commandBuffer, dy, b, state);
-class NNConcatenationGradient : public CNNGradientKernel {
+class NNConcatenationGradient
+    : public detail::KernelClass<NNConcatenationGradient, CNNGradientKernel, "NNConcatenationGradient"> {
  public:
   /// The library's own.
   NNConcatenationGradient(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
@@ -94,15 +87,6 @@ class NNConcatenationGradient : public CNNGradientKernel {
   /// @param sourceIndex the source of the forward kernel that the gradient belongs to
   static std::shared_ptr<NNConcatenationGradient> create(const std::shared_ptr<mtl::Device>& device,
                                                          std::size_t sourceIndex);
-  [[nodiscard]] std::string className() const override { return "NNConcatenationGradient"; }
-  [[nodiscard]] std::shared_ptr<NNConcatenationGradient> copy(
-      const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<NNConcatenationGradient> decode(
-      Coder& coder, const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<NNConcatenationGradient>(coder, device);
-  }
   [[nodiscard]] std::size_t sourceIndex() const { return sourceIndex_; }
 
   /// The gradients of this source and of the next one, sourceIndex() + 1: what this kernel and that one's make, to the
@@ -134,9 +118,9 @@ class NNConcatenationGradient : public CNNGradientKernel {
   NNConcatenationGradient(std::shared_ptr<mtl::Device> device, std::size_t sourceIndex);
   NNConcatenationGradient(const NNConcatenationGradient&) = default;
   void codeProperties(Coder& coder) override;
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
 
  private:
+  friend KernelClass;
   struct Slice;
   Slice resolveSlice(const ImageBatch& gradients, const ImageBatch& sources, const StateBatch& states,
                      const ImageBatch& destinations);

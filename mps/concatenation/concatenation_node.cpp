@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "mps/concatenation/concatenation.hpp"
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 
 namespace mps {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "mps/core/node.hpp"
+#include "mps/core/kernel/node.hpp"
 
 /// Graph nodes of concatenation.
 namespace mps {

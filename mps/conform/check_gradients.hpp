@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "mps/core/image_batch.hpp"
-#include "mps/core/state.hpp"
+#include "mps/core/image/image_batch.hpp"
+#include "mps/core/image/state.hpp"
 #include "mps/graph/nn_graph.hpp"
 
 /// Checks the gradients of a graph (docs/decisions.md, D21). unmetal_conform.hpp includes it. Part of the library

@@ -6,9 +6,9 @@
 #include <limits>
 #include <random>
 
-#include "mps/core/error.hpp"
-#include "mps/core/float16.hpp"
-#include "mps/core/text_stream.hpp"
+#include "mps/core/types/error.hpp"
+#include "mps/core/types/float16.hpp"
+#include "mps/core/types/text_stream.hpp"
 
 namespace mps::detail {
 namespace {

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "mps/conform/tolerance.hpp"
-#include "mps/core/reference_tensor.hpp"
-#include "mps/core/tensor_shape.hpp"
+#include "mps/core/plan/reference_tensor.hpp"
+#include "mps/core/types/tensor_shape.hpp"
 
 /// Judges what a kernel stored by its float64 reference, and moves test values in and out of any storage.
 namespace mps::detail {

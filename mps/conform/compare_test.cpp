@@ -7,7 +7,7 @@
 #include <cstring>
 #include <limits>
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 
 namespace mps::detail::compare_test {
 namespace {

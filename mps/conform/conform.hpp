@@ -12,10 +12,10 @@
 #include <vector>
 
 #include "mps/conform/compare.hpp"
-#include "mps/conform/test_images.hpp"
-#include "mps/conform/test_tensor.hpp"
-#include "mps/core/plan.hpp"
-#include "mps/core/plan_for.hpp"
+#include "mps/conform/testing/test_images.hpp"
+#include "mps/conform/testing/test_tensor.hpp"
+#include "mps/core/plan/plan.hpp"
+#include "mps/core/plan/plan_for.hpp"
 
 namespace mtl {
 class CommandBuffer;

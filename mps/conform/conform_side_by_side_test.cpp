@@ -13,8 +13,8 @@
 #include <thread>
 #include <vector>
 
-#include "mps/core/error.hpp"
-#include "mps/core/non_temporal_stores.hpp"
+#include "mps/core/cpu/non_temporal_stores.hpp"
+#include "mps/core/types/error.hpp"
 #include "mtl/device.hpp"
 
 namespace mps::detail {

@@ -10,8 +10,8 @@
 #include <string>
 
 #include "mps/conform/conform_report.hpp"
-#include "mps/core/error.hpp"
-#include "mps/core/non_temporal_stores.hpp"
+#include "mps/core/cpu/non_temporal_stores.hpp"
+#include "mps/core/types/error.hpp"
 #include "mtl/cpu/stream.hpp"
 #include "mtl/device.hpp"
 

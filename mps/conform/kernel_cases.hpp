@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "mps/conform/conform.hpp"
-#include "mps/core/cnn_gradient_kernel.hpp"
-#include "mps/core/cnn_kernel.hpp"
-#include "mps/core/state.hpp"
+#include "mps/core/image/state.hpp"
+#include "mps/core/kernel/cnn_gradient_kernel.hpp"
+#include "mps/core/kernel/cnn_kernel.hpp"
 
 /// What the families' conform functions share: formats, batches, and the calls of forward and gradient
 /// kernels.

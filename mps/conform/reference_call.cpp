@@ -4,8 +4,8 @@
 #include <cmath>
 #include <utility>
 
-#include "mps/core/cnn_gradient_kernel.hpp"
-#include "mps/core/error.hpp"
+#include "mps/core/kernel/cnn_gradient_kernel.hpp"
+#include "mps/core/types/error.hpp"
 
 namespace mps::detail {
 namespace {

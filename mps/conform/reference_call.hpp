@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "mps/core/reference_tensor.hpp"
-#include "mps/core/state.hpp"
-#include "mps/core/tensor_shape.hpp"
+#include "mps/core/image/state.hpp"
+#include "mps/core/plan/reference_tensor.hpp"
+#include "mps/core/types/tensor_shape.hpp"
 #include "mps/graph/graph_executor.hpp"
 
 namespace mps::detail {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "mps/conform/run_on_device.hpp"
-#include "mps/conform/test_kernels_cuda.hpp"
+#include "mps/conform/testing/test_kernels_cuda.hpp"
 #include "mtl/back_ends.hpp"
 #include "mtl/device.hpp"
 #include "mtl/memory.hpp"

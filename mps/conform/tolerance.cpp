@@ -5,8 +5,8 @@
 #include <limits>
 #include <string>
 
-#include "mps/core/error.hpp"
-#include "mps/core/float16.hpp"
+#include "mps/core/types/error.hpp"
+#include "mps/core/types/float16.hpp"
 
 namespace mps::detail {
 namespace {

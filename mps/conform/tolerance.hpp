@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "mps/core/types.hpp"
+#include "mps/core/types/types.hpp"
 
 /// The one place that says how far a kernel may be from its float64 reference (docs/decisions.md, D22).
 ///

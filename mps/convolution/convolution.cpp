@@ -7,10 +7,10 @@
 #include "mps/convolution/convolution_problem.hpp"
 #include "mps/convolution/convolution_weights.hpp"
 #include "mps/convolution/sub_pixel_convolution.hpp"
-#include "mps/core/as_signed.hpp"
-#include "mps/core/call.hpp"
-#include "mps/core/coder.hpp"
-#include "mps/core/error.hpp"
+#include "mps/core/coding/coder.hpp"
+#include "mps/core/kernel/call.hpp"
+#include "mps/core/types/as_signed.hpp"
+#include "mps/core/types/error.hpp"
 #include "mtl/buffer.hpp"
 #include "mtl/command_buffer.hpp"
 #include "mtl/device.hpp"
@@ -47,17 +47,14 @@ detail::SubPixelConvolutionProblem subPixelProblem(ConvolutionProblem convolutio
 
 CNNConvolution::CNNConvolution(std::shared_ptr<mtl::Device> device,
                                std::shared_ptr<CNNConvolutionDataSource> weights, const char* className)
-    : CNNKernel(std::move(device)), ForwardKernelWithWeights(className, this->device(), std::move(weights)) {
+    : KernelClass(std::move(device)),
+      ForwardKernelWithWeights(className, this->device(), std::move(weights)) {
   setLabel(dataSource()->label());
 }
 
 std::shared_ptr<CNNConvolution> CNNConvolution::create(const std::shared_ptr<mtl::Device>& device,
                                                        std::shared_ptr<CNNConvolutionDataSource> weights) {
   return std::shared_ptr<CNNConvolution>(new CNNConvolution(device, std::move(weights), "CNNConvolution"));
-}
-
-std::shared_ptr<Kernel> CNNConvolution::clone() const {
-  return std::shared_ptr<CNNConvolution>(new CNNConvolution(*this));
 }
 
 detail::PreparedCall CNNConvolution::prepareForward(const detail::ForwardCall& call) const {
@@ -103,7 +100,7 @@ void CNNConvolution::describeForward(std::any& family) const {
 CNNConvolutionGradient::CNNConvolutionGradient(std::shared_ptr<mtl::Device> device,
                                                std::shared_ptr<CNNConvolutionDataSource> weights,
                                                const char* className)
-    : CNNGradientKernel(std::move(device)),
+    : KernelClass(std::move(device)),
       GradientKernelWithWeights(className, this->device(), std::move(weights)) {
   setLabel(dataSource()->label());
   primary_.strideInPixelsX.transfer(descriptor().strideInPixelsX());
@@ -120,10 +117,6 @@ std::shared_ptr<CNNConvolutionGradient> CNNConvolutionGradient::create(
     const std::shared_ptr<mtl::Device>& device, std::shared_ptr<CNNConvolutionDataSource> weights) {
   return std::shared_ptr<CNNConvolutionGradient>(
       new CNNConvolutionGradient(device, std::move(weights), "CNNConvolutionGradient"));
-}
-
-std::shared_ptr<Kernel> CNNConvolutionGradient::clone() const {
-  return std::shared_ptr<CNNConvolutionGradient>(new CNNConvolutionGradient(*this));
 }
 
 bool CNNConvolutionGradient::acceptsForward(const std::string& forwardClassName) const {

@@ -7,8 +7,9 @@
 #include <vector>
 
 #include "mps/convolution/kernel_with_weights.hpp"
-#include "mps/core/cnn_gradient_kernel.hpp"
-#include "mps/core/cnn_kernel.hpp"
+#include "mps/core/kernel/cnn_gradient_kernel.hpp"
+#include "mps/core/kernel/cnn_kernel.hpp"
+#include "mps/core/kernel/kernel_class.hpp"
 
 /// Convolution and its gradients (MPSCNNConvolution.h).
 namespace mps {
@@ -30,25 +31,18 @@ namespace mps {
 /// Sources: every format; results: float16, float32; inputFeatureChannels is the number of channels of the source.
 /// Where sourceFeatureChannelOffset or sourceFeatureChannelMaxCount is set, further channels stay unread; else
 /// encodes throw (docs/decisions.md, D29). Gradient states are CNNConvolutionGradientState, one per batch.
-class CNNConvolution : public CNNKernel, public detail::ForwardKernelWithWeights {
+///
+/// copy() reads the data source's copy(), or the source itself where that is null: what was reloaded from a state stays
+/// behind. A copy on the same device that shares the source has the weights that this kernel has.
+class CNNConvolution : public detail::KernelClass<CNNConvolution, CNNKernel, "CNNConvolution">,
+                       public detail::ForwardKernelWithWeights {
  public:
   /// The library's own.
   CNNConvolution(std::shared_ptr<mtl::Device> device, detail::Decoding decoding)
-      : CNNKernel(std::move(device), decoding), ForwardKernelWithWeights(decoding) {}
+      : KernelClass(std::move(device), decoding), ForwardKernelWithWeights(decoding) {}
   /// Reads the data source once. @throws Error when it is null, fails to load, or its sizes disagree.
   static std::shared_ptr<CNNConvolution> create(const std::shared_ptr<mtl::Device>& device,
                                                 std::shared_ptr<CNNConvolutionDataSource> weights);
-  [[nodiscard]] std::string className() const override { return "CNNConvolution"; }
-  /// Reads the data source's copy(), or the source itself where that is null: what was reloaded from a state stays
-  /// behind. A copy on the same device that shares the source has the weights that this kernel has.
-  [[nodiscard]] std::shared_ptr<CNNConvolution> copy(
-      const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<CNNConvolution> decode(Coder& coder,
-                                                const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<CNNConvolution>(coder, device);
-  }
 
   /// 0 for an ordinary convolution, else the depth-wise multiplier.
   [[nodiscard]] std::size_t channelMultiplier() const { return descriptor().channelMultiplier(); }
@@ -74,7 +68,6 @@ class CNNConvolution : public CNNKernel, public detail::ForwardKernelWithWeights
                  const char* className);
   CNNConvolution(const CNNConvolution&) = default;
   void codeProperties(Coder& coder) override;
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
   void didCopy(bool hasMoved) override { didCopyKernel(hasMoved); }
   [[nodiscard]] bool hasWindow() const override { return true; }
   [[nodiscard]] std::size_t requiredFeatureChannels() const override { return inputFeatureChannels(); }
@@ -91,6 +84,7 @@ class CNNConvolution : public CNNKernel, public detail::ForwardKernelWithWeights
   [[nodiscard]] const Kernel& kernel() const override { return *this; }
 
  private:
+  friend KernelClass;
   NNNeuronDescriptor graphNeuron_;
 };
 
@@ -124,23 +118,16 @@ class CNNConvolution : public CNNKernel, public detail::ForwardKernelWithWeights
 ///     auto y = conv->encode(commandBuffer, x, state, false);
 ///     auto gradient = mps::CNNConvolutionGradient::create(device, dataSource);
 ///     auto dx = gradient->encode(commandBuffer, dy, x, state);
-class CNNConvolutionGradient : public CNNGradientKernel, public detail::GradientKernelWithWeights {
+class CNNConvolutionGradient
+    : public detail::KernelClass<CNNConvolutionGradient, CNNGradientKernel, "CNNConvolutionGradient">,
+      public detail::GradientKernelWithWeights {
  public:
   /// The library's own.
   CNNConvolutionGradient(std::shared_ptr<mtl::Device> device, detail::Decoding decoding)
-      : CNNGradientKernel(std::move(device), decoding), GradientKernelWithWeights(decoding) {}
+      : KernelClass(std::move(device), decoding), GradientKernelWithWeights(decoding) {}
   /// @param weights the data source of the forward kernel
   static std::shared_ptr<CNNConvolutionGradient> create(const std::shared_ptr<mtl::Device>& device,
                                                         std::shared_ptr<CNNConvolutionDataSource> weights);
-  [[nodiscard]] std::string className() const override { return "CNNConvolutionGradient"; }
-  [[nodiscard]] std::shared_ptr<CNNConvolutionGradient> copy(
-      const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<CNNConvolutionGradient> decode(
-      Coder& coder, const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<CNNConvolutionGradient>(coder, device);
-  }
 
   [[nodiscard]] std::size_t channelMultiplier() const { return descriptor().channelMultiplier(); }
   [[nodiscard]] bool isStateModified() const override { return true; }
@@ -159,7 +146,6 @@ class CNNConvolutionGradient : public CNNGradientKernel, public detail::Gradient
                          std::shared_ptr<CNNConvolutionDataSource> weights, const char* className);
   CNNConvolutionGradient(const CNNConvolutionGradient&) = default;
   void codeProperties(Coder& coder) override;
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
   void didCopy(bool hasMoved) override { didCopyKernel(hasMoved); }
   [[nodiscard]] Geometry geometryFor(const detail::ForwardRecord& record,
                                      const Offset& gradientOrigin) const override;
@@ -171,6 +157,7 @@ class CNNConvolutionGradient : public CNNGradientKernel, public detail::Gradient
   [[nodiscard]] const Kernel& kernel() const override { return *this; }
 
  private:
+  friend KernelClass;
   /// The gradient of pixels beside the source belongs to its edge, which a clip rectangle would move. @throws Error
   void checkRepeatedEdges(const detail::GradientCall& call) const;
 };

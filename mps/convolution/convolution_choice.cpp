@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "mps/convolution/convolution_plan_file.hpp"
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 
 namespace mps::detail {
 namespace {

@@ -3,7 +3,7 @@
 #include "mps/convolution/convolution.hpp"
 #include "mps/convolution/convolution_transpose.hpp"
 #include "mps/convolution/fully_connected.hpp"
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 
 namespace mps {
 namespace {

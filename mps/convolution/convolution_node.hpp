@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "mps/core/convolution_data_source.hpp"
-#include "mps/core/node.hpp"
+#include "mps/core/kernel/node.hpp"
+#include "mps/core/layer/convolution_data_source.hpp"
 
 /// Graph nodes of the convolution family.
 namespace mps {

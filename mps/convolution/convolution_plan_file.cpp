@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "mps/core/error.hpp"
-#include "mps/core/text_stream.hpp"
+#include "mps/core/types/error.hpp"
+#include "mps/core/types/text_stream.hpp"
 #include "mps/weights/input_file.hpp"
 
 namespace mps::detail {

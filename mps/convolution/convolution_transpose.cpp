@@ -5,10 +5,10 @@
 
 #include "mps/convolution/convolution_problem.hpp"
 #include "mps/convolution/convolution_weights.hpp"
-#include "mps/core/as_signed.hpp"
-#include "mps/core/call.hpp"
-#include "mps/core/coder.hpp"
-#include "mps/core/error.hpp"
+#include "mps/core/coding/coder.hpp"
+#include "mps/core/kernel/call.hpp"
+#include "mps/core/types/as_signed.hpp"
+#include "mps/core/types/error.hpp"
 #include "mtl/command_buffer.hpp"
 
 namespace mps {
@@ -51,7 +51,7 @@ void place(detail::WindowAxis& partner, std::int64_t larger, std::int64_t smalle
 
 CNNConvolutionTranspose::CNNConvolutionTranspose(std::shared_ptr<mtl::Device> device,
                                                  std::shared_ptr<CNNConvolutionDataSource> weights)
-    : CNNKernel(std::move(device)),
+    : KernelClass(std::move(device)),
       ForwardKernelWithWeights("CNNConvolutionTranspose", this->device(), std::move(weights)) {
   setLabel(dataSource()->label());
   checkDescriptor(describe(), descriptor());
@@ -60,10 +60,6 @@ CNNConvolutionTranspose::CNNConvolutionTranspose(std::shared_ptr<mtl::Device> de
 std::shared_ptr<CNNConvolutionTranspose> CNNConvolutionTranspose::create(
     const std::shared_ptr<mtl::Device>& device, std::shared_ptr<CNNConvolutionDataSource> weights) {
   return std::shared_ptr<CNNConvolutionTranspose>(new CNNConvolutionTranspose(device, std::move(weights)));
-}
-
-std::shared_ptr<Kernel> CNNConvolutionTranspose::clone() const {
-  return std::shared_ptr<CNNConvolutionTranspose>(new CNNConvolutionTranspose(*this));
 }
 
 void CNNConvolutionTranspose::setPlacement(const Offset& placement) {
@@ -251,7 +247,7 @@ detail::PreparedCall CNNConvolutionTranspose::prepareForward(const detail::Forwa
 
 CNNConvolutionTransposeGradient::CNNConvolutionTransposeGradient(
     std::shared_ptr<mtl::Device> device, std::shared_ptr<CNNConvolutionDataSource> weights)
-    : CNNGradientKernel(std::move(device)),
+    : KernelClass(std::move(device)),
       GradientKernelWithWeights("CNNConvolutionTransposeGradient", this->device(), std::move(weights)) {
   setLabel(dataSource()->label());
   secondary_.strideInPixelsX.transfer(descriptor().strideInPixelsX());
@@ -266,10 +262,6 @@ std::shared_ptr<CNNConvolutionTransposeGradient> CNNConvolutionTransposeGradient
     const std::shared_ptr<mtl::Device>& device, std::shared_ptr<CNNConvolutionDataSource> weights) {
   return std::shared_ptr<CNNConvolutionTransposeGradient>(
       new CNNConvolutionTransposeGradient(device, std::move(weights)));
-}
-
-std::shared_ptr<Kernel> CNNConvolutionTransposeGradient::clone() const {
-  return std::shared_ptr<CNNConvolutionTransposeGradient>(new CNNConvolutionTransposeGradient(*this));
 }
 
 bool CNNConvolutionTransposeGradient::acceptsForward(const std::string& forwardClassName) const {

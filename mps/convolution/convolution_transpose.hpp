@@ -8,8 +8,9 @@
 #include <vector>
 
 #include "mps/convolution/kernel_with_weights.hpp"
-#include "mps/core/cnn_gradient_kernel.hpp"
-#include "mps/core/cnn_kernel.hpp"
+#include "mps/core/kernel/cnn_gradient_kernel.hpp"
+#include "mps/core/kernel/cnn_kernel.hpp"
+#include "mps/core/kernel/kernel_class.hpp"
 
 /// Transposed convolution and its gradients (MPSCNNConvolution.h).
 namespace mps {
@@ -41,24 +42,17 @@ namespace mps {
 ///
 ///     auto up = mps::CNNConvolutionTranspose::create(device, dataSource);
 ///     auto y = up->encode(commandBuffer, x, convolutionState);   // as large as the source of that convolution
-class CNNConvolutionTranspose : public CNNKernel, public detail::ForwardKernelWithWeights {
+class CNNConvolutionTranspose
+    : public detail::KernelClass<CNNConvolutionTranspose, CNNKernel, "CNNConvolutionTranspose">,
+      public detail::ForwardKernelWithWeights {
  public:
   /// The library's own.
   CNNConvolutionTranspose(std::shared_ptr<mtl::Device> device, detail::Decoding decoding)
-      : CNNKernel(std::move(device), decoding), ForwardKernelWithWeights(decoding) {}
+      : KernelClass(std::move(device), decoding), ForwardKernelWithWeights(decoding) {}
   /// Reads the data source once. @throws Error when it is null, fails to load, its sizes disagree, or it is
   /// depth-wise.
   static std::shared_ptr<CNNConvolutionTranspose> create(const std::shared_ptr<mtl::Device>& device,
                                                          std::shared_ptr<CNNConvolutionDataSource> weights);
-  [[nodiscard]] std::string className() const override { return "CNNConvolutionTranspose"; }
-  [[nodiscard]] std::shared_ptr<CNNConvolutionTranspose> copy(
-      const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<CNNConvolutionTranspose> decode(
-      Coder& coder, const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<CNNConvolutionTranspose>(coder, device);
-  }
 
   /// Position in the source with zeros between its pixels, added to offset * stride. 0.
   [[nodiscard]] std::int64_t kernelOffsetX() const { return kernelOffsetX_.get(); }
@@ -126,7 +120,6 @@ class CNNConvolutionTranspose : public CNNKernel, public detail::ForwardKernelWi
                           std::shared_ptr<CNNConvolutionDataSource> weights);
   CNNConvolutionTranspose(const CNNConvolutionTranspose&) = default;
   void codeProperties(Coder& coder) override;
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
   void didCopy(bool hasMoved) override { didCopyKernel(hasMoved); }
   [[nodiscard]] bool hasWindow() const override { return true; }
   [[nodiscard]] std::size_t requiredFeatureChannels() const override { return inputFeatureChannels(); }
@@ -140,6 +133,7 @@ class CNNConvolutionTranspose : public CNNKernel, public detail::ForwardKernelWi
   [[nodiscard]] const Kernel& kernel() const override { return *this; }
 
  private:
+  friend KernelClass;
   [[nodiscard]] Offset placementUndoing(const Offset& offset) const;
   [[nodiscard]] const detail::ForwardRecord& recordOfUndone(const State* state) const;
   /// Takes the kernel offsets that the user has not set.
@@ -174,23 +168,17 @@ class CNNConvolutionTranspose : public CNNKernel, public detail::ForwardKernelWi
 ///     auto y = up->encode(commandBuffer, x, state, false);
 ///     auto gradient = mps::CNNConvolutionTransposeGradient::create(device, dataSource);
 ///     auto dx = gradient->encode(commandBuffer, dy, x, state);
-class CNNConvolutionTransposeGradient : public CNNGradientKernel, public detail::GradientKernelWithWeights {
+class CNNConvolutionTransposeGradient
+    : public detail::KernelClass<CNNConvolutionTransposeGradient, CNNGradientKernel,
+                                 "CNNConvolutionTransposeGradient">,
+      public detail::GradientKernelWithWeights {
  public:
   /// The library's own.
   CNNConvolutionTransposeGradient(std::shared_ptr<mtl::Device> device, detail::Decoding decoding)
-      : CNNGradientKernel(std::move(device), decoding), GradientKernelWithWeights(decoding) {}
+      : KernelClass(std::move(device), decoding), GradientKernelWithWeights(decoding) {}
   /// @param weights the data source of the forward kernel
   static std::shared_ptr<CNNConvolutionTransposeGradient> create(
       const std::shared_ptr<mtl::Device>& device, std::shared_ptr<CNNConvolutionDataSource> weights);
-  [[nodiscard]] std::string className() const override { return "CNNConvolutionTransposeGradient"; }
-  [[nodiscard]] std::shared_ptr<CNNConvolutionTransposeGradient> copy(
-      const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<CNNConvolutionTransposeGradient> decode(
-      Coder& coder, const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<CNNConvolutionTransposeGradient>(coder, device);
-  }
   [[nodiscard]] bool isStateModified() const override { return true; }
 
   /// @name The library's own
@@ -209,7 +197,6 @@ class CNNConvolutionTransposeGradient : public CNNGradientKernel, public detail:
                                   std::shared_ptr<CNNConvolutionDataSource> weights);
   CNNConvolutionTransposeGradient(const CNNConvolutionTransposeGradient&) = default;
   void codeProperties(Coder& coder) override;
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
   void didCopy(bool hasMoved) override { didCopyKernel(hasMoved); }
   [[nodiscard]] Geometry geometryFor(const detail::ForwardRecord& record,
                                      const Offset& gradientOrigin) const override;
@@ -218,6 +205,9 @@ class CNNConvolutionTransposeGradient : public CNNGradientKernel, public detail:
   void willEncode(State& gradientState) override;
   void didEncode(const detail::GradientCall& call) override;
   [[nodiscard]] const Kernel& kernel() const override { return *this; }
+
+ private:
+  friend KernelClass;
 };
 
 }  // namespace mps

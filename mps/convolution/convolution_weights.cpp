@@ -4,12 +4,12 @@
 #include <cstring>
 #include <vector>
 
-#include "mps/core/call.hpp"
-#include "mps/core/coded_floats.hpp"
-#include "mps/core/coder.hpp"
-#include "mps/core/error.hpp"
-#include "mps/core/float16.hpp"
-#include "mps/core/loaded_source.hpp"
+#include "mps/core/coding/coded_floats.hpp"
+#include "mps/core/coding/coder.hpp"
+#include "mps/core/kernel/call.hpp"
+#include "mps/core/layer/loaded_source.hpp"
+#include "mps/core/types/error.hpp"
+#include "mps/core/types/float16.hpp"
 #include "mtl/buffer.hpp"
 #include "mtl/device.hpp"
 #include "mtl/memory.hpp"

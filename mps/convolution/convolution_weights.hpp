@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "mps/core/convolution_data_source.hpp"
+#include "mps/core/layer/convolution_data_source.hpp"
 
 namespace mtl {
 class Memory;

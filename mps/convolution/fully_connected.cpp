@@ -1,8 +1,8 @@
 #include "mps/convolution/fully_connected.hpp"
 
 #include "mps/convolution/convolution_problem.hpp"
-#include "mps/core/call.hpp"
-#include "mps/core/error.hpp"
+#include "mps/core/kernel/call.hpp"
+#include "mps/core/types/error.hpp"
 
 namespace mps {
 namespace {
@@ -42,7 +42,7 @@ void coverSource(const std::string& kernel, detail::ConvolutionProblem& problem,
 
 CNNFullyConnected::CNNFullyConnected(std::shared_ptr<mtl::Device> device,
                                      std::shared_ptr<CNNConvolutionDataSource> weights)
-    : CNNConvolution(std::move(device), std::move(weights), "CNNFullyConnected") {
+    : KernelClass(std::move(device), std::move(weights), "CNNFullyConnected") {
   checkDescriptor("CNNFullyConnected", descriptor());
   setPadding(NNDefaultPadding::padding(NNPaddingMethod::SizeValidOnly));
 }
@@ -52,17 +52,13 @@ std::shared_ptr<CNNFullyConnected> CNNFullyConnected::create(
   return std::shared_ptr<CNNFullyConnected>(new CNNFullyConnected(device, std::move(weights)));
 }
 
-std::shared_ptr<Kernel> CNNFullyConnected::clone() const {
-  return std::shared_ptr<CNNFullyConnected>(new CNNFullyConnected(*this));
-}
-
 void CNNFullyConnected::placeWindow(detail::ConvolutionProblem& problem) const {
   coverSource(describe(), problem, problem.source.width, problem.source.height);
 }
 
 CNNFullyConnectedGradient::CNNFullyConnectedGradient(std::shared_ptr<mtl::Device> device,
                                                      std::shared_ptr<CNNConvolutionDataSource> weights)
-    : CNNConvolutionGradient(std::move(device), std::move(weights), "CNNFullyConnectedGradient") {
+    : KernelClass(std::move(device), std::move(weights), "CNNFullyConnectedGradient") {
   checkDescriptor("CNNFullyConnectedGradient", dataSource()->descriptor());
 }
 
@@ -70,10 +66,6 @@ std::shared_ptr<CNNFullyConnectedGradient> CNNFullyConnectedGradient::create(
     const std::shared_ptr<mtl::Device>& device, std::shared_ptr<CNNConvolutionDataSource> weights) {
   return std::shared_ptr<CNNFullyConnectedGradient>(
       new CNNFullyConnectedGradient(device, std::move(weights)));
-}
-
-std::shared_ptr<Kernel> CNNFullyConnectedGradient::clone() const {
-  return std::shared_ptr<CNNFullyConnectedGradient>(new CNNFullyConnectedGradient(*this));
 }
 
 bool CNNFullyConnectedGradient::acceptsForward(const std::string& forwardClassName) const {

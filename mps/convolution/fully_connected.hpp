@@ -4,6 +4,7 @@
 #include <string>
 
 #include "mps/convolution/convolution.hpp"
+#include "mps/core/kernel/kernel_class.hpp"
 
 namespace mps {
 
@@ -15,29 +16,22 @@ namespace mps {
 /// kernelWidth x kernelHeight is the size of the source; stride, dilation, groups and subPixelScaleFactor are 1;
 /// offset is ignored. The source is flattened row, column, channel: weights from libraries that flatten channel, row,
 /// column are permuted.
-class CNNFullyConnected : public CNNConvolution {
+class CNNFullyConnected : public detail::KernelClass<CNNFullyConnected, CNNConvolution, "CNNFullyConnected"> {
  public:
   /// The library's own.
   CNNFullyConnected(std::shared_ptr<mtl::Device> device, detail::Decoding decoding)
-      : CNNConvolution(std::move(device), decoding) {}
+      : KernelClass(std::move(device), decoding) {}
   static std::shared_ptr<CNNFullyConnected> create(const std::shared_ptr<mtl::Device>& device,
                                                    std::shared_ptr<CNNConvolutionDataSource> weights);
-  [[nodiscard]] std::string className() const override { return "CNNFullyConnected"; }
-  [[nodiscard]] std::shared_ptr<CNNFullyConnected> copy(
-      const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<CNNFullyConnected> decode(Coder& coder,
-                                                   const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<CNNFullyConnected>(coder, device);
-  }
 
  protected:
   CNNFullyConnected(std::shared_ptr<mtl::Device> device, std::shared_ptr<CNNConvolutionDataSource> weights);
   CNNFullyConnected(const CNNFullyConnected&) = default;
   void codeProperties(Coder& coder) override;
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
   void placeWindow(detail::ConvolutionProblem& problem) const override;
+
+ private:
+  friend KernelClass;
 };
 
 /// Gradients of CNNFullyConnected (MPSCNNFullyConnectedGradient):
@@ -53,22 +47,15 @@ class CNNFullyConnected : public CNNConvolution {
 ///     auto y = dense->encode(commandBuffer, x, state, false);
 ///     auto gradient = mps::CNNFullyConnectedGradient::create(device, dataSource);
 ///     auto dx = gradient->encode(commandBuffer, dy, x, state);
-class CNNFullyConnectedGradient : public CNNConvolutionGradient {
+class CNNFullyConnectedGradient
+    : public detail::KernelClass<CNNFullyConnectedGradient, CNNConvolutionGradient,
+                                 "CNNFullyConnectedGradient"> {
  public:
   /// The library's own.
   CNNFullyConnectedGradient(std::shared_ptr<mtl::Device> device, detail::Decoding decoding)
-      : CNNConvolutionGradient(std::move(device), decoding) {}
+      : KernelClass(std::move(device), decoding) {}
   static std::shared_ptr<CNNFullyConnectedGradient> create(const std::shared_ptr<mtl::Device>& device,
                                                            std::shared_ptr<CNNConvolutionDataSource> weights);
-  [[nodiscard]] std::string className() const override { return "CNNFullyConnectedGradient"; }
-  [[nodiscard]] std::shared_ptr<CNNFullyConnectedGradient> copy(
-      const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<CNNFullyConnectedGradient> decode(
-      Coder& coder, const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<CNNFullyConnectedGradient>(coder, device);
-  }
   [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
 
  protected:
@@ -76,8 +63,10 @@ class CNNFullyConnectedGradient : public CNNConvolutionGradient {
                             std::shared_ptr<CNNConvolutionDataSource> weights);
   CNNFullyConnectedGradient(const CNNFullyConnectedGradient&) = default;
   void codeProperties(Coder& coder) override;
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
   void placeWindow(detail::ConvolutionProblem& problem) const override;
+
+ private:
+  friend KernelClass;
 };
 
 }  // namespace mps

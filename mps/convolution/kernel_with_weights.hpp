@@ -3,11 +3,11 @@
 #include <cstddef>
 #include <memory>
 
-#include "mps/core/convolution_data_source.hpp"
-#include "mps/core/convolution_state.hpp"
-#include "mps/core/kernel.hpp"
-#include "mps/core/layer_kernel.hpp"
-#include "mps/core/types.hpp"
+#include "mps/core/kernel/kernel.hpp"
+#include "mps/core/layer/convolution_data_source.hpp"
+#include "mps/core/layer/convolution_state.hpp"
+#include "mps/core/layer/layer_kernel.hpp"
+#include "mps/core/types/types.hpp"
 
 namespace mtl {
 class CommandBuffer;

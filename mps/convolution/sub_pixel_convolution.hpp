@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "mps/convolution/convolution_problem.hpp"
-#include "mps/core/tensor_copy.hpp"
+#include "mps/core/plan/tensor_copy.hpp"
 
 /// A convolution whose result is spread over more pixels. The library's own.
 namespace mps::detail {

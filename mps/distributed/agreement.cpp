@@ -6,7 +6,7 @@
 #include <span>
 #include <utility>
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/distributed/collective.hpp"
 #include "mps/distributed/communicator.hpp"
 #include "mtl/buffer.hpp"

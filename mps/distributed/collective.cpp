@@ -4,7 +4,7 @@
 #include <array>
 #include <utility>
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 
 namespace mps::detail {
 

@@ -3,14 +3,14 @@
 #include <algorithm>
 #include <utility>
 
-#include "mps/core/batch_normalization_state.hpp"
-#include "mps/core/batch_operand.hpp"
-#include "mps/core/call.hpp"
-#include "mps/core/error.hpp"
-#include "mps/core/image_batch.hpp"
-#include "mps/core/state.hpp"
-#include "mps/core/vector.hpp"
-#include "mps/core/writable.hpp"
+#include "mps/core/array/vector.hpp"
+#include "mps/core/image/image_batch.hpp"
+#include "mps/core/image/state.hpp"
+#include "mps/core/image/writable.hpp"
+#include "mps/core/kernel/batch_operand.hpp"
+#include "mps/core/kernel/call.hpp"
+#include "mps/core/layer/batch_normalization_state.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/distributed/collective.hpp"
 #include "mtl/back_ends.hpp"
 #include "mtl/buffer.hpp"

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "mps/core/types.hpp"
+#include "mps/core/types/types.hpp"
 
 namespace mtl {
 class Buffer;

@@ -6,8 +6,8 @@
 #include <unordered_set>
 #include <utility>
 
-#include "mps/core/error.hpp"
-#include "mps/core/plan_for.hpp"
+#include "mps/core/plan/plan_for.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/distributed/collective.hpp"
 #include "mps/distributed/communicator.hpp"
 #include "mps/distributed/launch.hpp"

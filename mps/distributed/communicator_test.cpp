@@ -3,8 +3,8 @@
 #include <chrono>
 #include <functional>
 
-#include "mps/core/command_buffer.hpp"
-#include "mps/core/error.hpp"
+#include "mps/core/kernel/command_buffer.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/distributed/test_collectives.hpp"
 #include "mps/weights/test_folder.hpp"
 

@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <limits>
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 
 namespace mps::detail {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <map>
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/distributed/mpi_engine.hpp"
 
 /// Which launcher the environment speaks of.

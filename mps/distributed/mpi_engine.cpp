@@ -10,8 +10,8 @@
 #include <thread>
 #include <utility>
 
-#include "mps/core/error.hpp"
-#include "mps/core/float16.hpp"
+#include "mps/core/types/error.hpp"
+#include "mps/core/types/float16.hpp"
 #include "mps/distributed/mpi_functions.hpp"
 
 namespace mps::detail {

@@ -8,7 +8,7 @@
 #include <thread>
 #include <utility>
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/distributed/nccl_engine.hpp"
 #include "mtl/cuda/api.hpp"
 #include "mtl/cuda/executor.hpp"

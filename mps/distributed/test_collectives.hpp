@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
-#include "mps/core/float16.hpp"
-#include "mps/core/image_batch.hpp"
-#include "mps/core/state.hpp"
-#include "mps/core/vector.hpp"
+#include "mps/core/array/vector.hpp"
+#include "mps/core/image/image_batch.hpp"
+#include "mps/core/image/state.hpp"
+#include "mps/core/types/float16.hpp"
 #include "mps/distributed/communicator.hpp"
 #include "mps/distributed/test_ranks.hpp"
 #include "mtl/buffer.hpp"

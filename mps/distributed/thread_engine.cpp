@@ -9,8 +9,8 @@
 #include <string>
 #include <utility>
 
-#include "mps/core/error.hpp"
-#include "mps/core/float16.hpp"
+#include "mps/core/types/error.hpp"
+#include "mps/core/types/float16.hpp"
 
 namespace mps::detail {
 namespace {

@@ -2,12 +2,12 @@
 
 #include <any>
 
-#include "mps/core/as_signed.hpp"
-#include "mps/core/call.hpp"
-#include "mps/core/coder.hpp"
-#include "mps/core/error.hpp"
-#include "mps/core/plan_for.hpp"
-#include "mps/core/pointwise.hpp"
+#include "mps/core/coding/coder.hpp"
+#include "mps/core/kernel/call.hpp"
+#include "mps/core/kernel/pointwise.hpp"
+#include "mps/core/plan/plan_for.hpp"
+#include "mps/core/types/as_signed.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/dropout/dropout_problem.hpp"
 #include "mtl/device.hpp"
 
@@ -89,7 +89,7 @@ std::vector<std::byte> CNNDropoutGradientState::maskData() const {
 
 CNNDropout::CNNDropout(std::shared_ptr<mtl::Device> device, float keepProbability, std::uint64_t seed,
                        const mtl::Size& maskStrideInPixels)
-    : CNNKernel(std::move(device)),
+    : KernelClass(std::move(device)),
       keepProbability_(keepProbability),
       seed_(seed),
       maskStride_(maskStrideInPixels) {
@@ -100,10 +100,6 @@ std::shared_ptr<CNNDropout> CNNDropout::create(const std::shared_ptr<mtl::Device
                                                float keepProbability, std::uint64_t seed,
                                                const mtl::Size& maskStrideInPixels) {
   return std::shared_ptr<CNNDropout>(new CNNDropout(device, keepProbability, seed, maskStrideInPixels));
-}
-
-std::shared_ptr<Kernel> CNNDropout::clone() const {
-  return std::shared_ptr<CNNDropout>(new CNNDropout(*this));
 }
 
 std::shared_ptr<State> CNNDropout::makeState(const std::shared_ptr<mtl::CommandBuffer>& /*commandBuffer*/,
@@ -132,7 +128,7 @@ detail::PreparedCall CNNDropout::prepareForward(const detail::ForwardCall& call)
 
 CNNDropoutGradient::CNNDropoutGradient(std::shared_ptr<mtl::Device> device, float keepProbability,
                                        std::uint64_t seed, const mtl::Size& maskStrideInPixels)
-    : CNNGradientKernel(std::move(device)),
+    : KernelClass(std::move(device)),
       keepProbability_(keepProbability),
       seed_(seed),
       maskStride_(maskStrideInPixels) {
@@ -144,10 +140,6 @@ std::shared_ptr<CNNDropoutGradient> CNNDropoutGradient::create(const std::shared
                                                                const mtl::Size& maskStrideInPixels) {
   return std::shared_ptr<CNNDropoutGradient>(
       new CNNDropoutGradient(device, keepProbability, seed, maskStrideInPixels));
-}
-
-std::shared_ptr<Kernel> CNNDropoutGradient::clone() const {
-  return std::shared_ptr<CNNDropoutGradient>(new CNNDropoutGradient(*this));
 }
 
 bool CNNDropoutGradient::acceptsForward(const std::string& forwardClassName) const {

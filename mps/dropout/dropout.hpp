@@ -6,10 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "mps/core/cnn_gradient_kernel.hpp"
-#include "mps/core/cnn_kernel.hpp"
-#include "mps/core/gradient_state.hpp"
-#include "mps/core/node.hpp"
+#include "mps/core/image/gradient_state.hpp"
+#include "mps/core/kernel/cnn_gradient_kernel.hpp"
+#include "mps/core/kernel/cnn_kernel.hpp"
+#include "mps/core/kernel/kernel_class.hpp"
+#include "mps/core/kernel/node.hpp"
 #include "mps/distributed/batch_share.hpp"
 
 /// Dropout (MPSCNNDropout.h).
@@ -39,7 +40,8 @@ using CNNDropoutGradientStateBatch = StateBatch;
 /// Each element has 16 random bits, so that the probability of M = 1 is P rounded up to a multiple of 2^-16: off by
 /// less than 1.6e-5, and nothing for P = 0.5 or 0.75. The scale is 1 / P. What is kept is on the average larger by
 /// the same fraction, which only P near 0 makes visible: 2^-16 is the least probability that is drawn.
-class CNNDropout : public CNNKernel, public detail::SharedBatchKernel {
+class CNNDropout : public detail::KernelClass<CNNDropout, CNNKernel, "CNNDropout">,
+                   public detail::SharedBatchKernel {
  public:
   /// The library's own.
   CNNDropout(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
@@ -51,14 +53,6 @@ class CNNDropout : public CNNKernel, public detail::SharedBatchKernel {
   static std::shared_ptr<CNNDropout> create(const std::shared_ptr<mtl::Device>& device, float keepProbability,
                                             std::uint64_t seed,
                                             const mtl::Size& maskStrideInPixels = {1, 1, 1});
-  [[nodiscard]] std::string className() const override { return "CNNDropout"; }
-  [[nodiscard]] std::shared_ptr<CNNDropout> copy(const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<CNNDropout> decode(Coder& coder,
-                                            const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<CNNDropout>(coder, device);
-  }
   [[nodiscard]] float keepProbability() const { return keepProbability_; }
   [[nodiscard]] std::uint64_t seed() const { return seed_; }
   [[nodiscard]] const mtl::Size& maskStrideInPixels() const { return maskStride_; }
@@ -79,7 +73,6 @@ class CNNDropout : public CNNKernel, public detail::SharedBatchKernel {
              const mtl::Size& maskStrideInPixels);
   CNNDropout(const CNNDropout&) = default;
   void codeProperties(Coder& coder) override;
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
   [[nodiscard]] std::shared_ptr<State> makeState(
       const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
       std::span<const std::shared_ptr<State>> sourceStates) const override;
@@ -87,6 +80,7 @@ class CNNDropout : public CNNKernel, public detail::SharedBatchKernel {
   void didEncode(const detail::ForwardCall& /*call*/) override { ++encodeCount_; }
 
  private:
+  friend KernelClass;
   float keepProbability_;
   std::uint64_t seed_;
   mtl::Size maskStride_;
@@ -102,7 +96,8 @@ class CNNDropout : public CNNKernel, public detail::SharedBatchKernel {
 ///     auto y = dropout->encode(commandBuffer, x, state, false);
 ///     auto gradient = mps::CNNDropoutGradient::create(device, 0.5F, seed);
 ///     auto dx = gradient->encode(commandBuffer, dy, x, state);
-class CNNDropoutGradient : public CNNGradientKernel {
+class CNNDropoutGradient
+    : public detail::KernelClass<CNNDropoutGradient, CNNGradientKernel, "CNNDropoutGradient"> {
  public:
   /// The library's own.
   CNNDropoutGradient(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
@@ -111,15 +106,6 @@ class CNNDropoutGradient : public CNNGradientKernel {
   static std::shared_ptr<CNNDropoutGradient> create(const std::shared_ptr<mtl::Device>& device,
                                                     float keepProbability, std::uint64_t seed,
                                                     const mtl::Size& maskStrideInPixels = {1, 1, 1});
-  [[nodiscard]] std::string className() const override { return "CNNDropoutGradient"; }
-  [[nodiscard]] std::shared_ptr<CNNDropoutGradient> copy(
-      const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<CNNDropoutGradient> decode(Coder& coder,
-                                                    const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<CNNDropoutGradient>(coder, device);
-  }
   [[nodiscard]] float keepProbability() const { return keepProbability_; }
   [[nodiscard]] std::uint64_t seed() const { return seed_; }
   [[nodiscard]] const mtl::Size& maskStrideInPixels() const { return maskStride_; }
@@ -136,10 +122,10 @@ class CNNDropoutGradient : public CNNGradientKernel {
                      const mtl::Size& maskStrideInPixels);
   CNNDropoutGradient(const CNNDropoutGradient&) = default;
   void codeProperties(Coder& coder) override;
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
   [[nodiscard]] bool needsStatesInOrder() const override { return true; }
 
  private:
+  friend KernelClass;
   float keepProbability_;
   std::uint64_t seed_;
   mtl::Size maskStride_;

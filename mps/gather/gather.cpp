@@ -2,9 +2,9 @@
 
 #include <vector>
 
-#include "mps/core/call.hpp"
-#include "mps/core/coder.hpp"
-#include "mps/core/error.hpp"
+#include "mps/core/coding/coder.hpp"
+#include "mps/core/kernel/call.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/gather/gather_problem.hpp"
 
 namespace mps {
@@ -72,10 +72,6 @@ std::shared_ptr<NDArrayGather> NDArrayGather::create(const std::shared_ptr<mtl::
   return std::shared_ptr<NDArrayGather>(new NDArrayGather(device));
 }
 
-std::shared_ptr<Kernel> NDArrayGather::clone() const {
-  return std::shared_ptr<Kernel>(new NDArrayGather(*this));
-}
-
 NDArrayDescriptor NDArrayGather::destinationFor(const NDArrayDescriptor& primary,
                                                 const NDArrayDescriptor& secondary) const {
   if (primary.dataType() != DataType::Float32 && primary.dataType() != DataType::Float16)
@@ -118,10 +114,6 @@ void NDArrayGather::codeProperties(Coder& coder) {
 std::shared_ptr<NDArrayGatherGradient> NDArrayGatherGradient::create(
     const std::shared_ptr<mtl::Device>& device) {
   return std::shared_ptr<NDArrayGatherGradient>(new NDArrayGatherGradient(device));
-}
-
-std::shared_ptr<Kernel> NDArrayGatherGradient::clone() const {
-  return std::shared_ptr<Kernel>(new NDArrayGatherGradient(*this));
 }
 
 PreparedCall NDArrayGatherGradient::prepare(const NDArrayGradientState& state) const {

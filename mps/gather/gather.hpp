@@ -5,8 +5,9 @@
 #include <string>
 #include <utility>
 
-#include "mps/core/nd_array.hpp"
-#include "mps/core/nd_array_kernel.hpp"
+#include "mps/core/array/nd_array.hpp"
+#include "mps/core/array/nd_array_kernel.hpp"
+#include "mps/core/kernel/kernel_class.hpp"
 
 /// Parts of arrays, chosen by indices on the device (MPSNDArrayGather.h).
 namespace mps {
@@ -40,28 +41,19 @@ class NDArrayGatherGradientState : public NDArrayGradientState {
 ///
 /// Indices are device data, read when the work runs. One that names no part, because it is negative or not below the length along
 /// the axis, gives zeros, and its gradient goes nowhere; no memory outside the array is read. Padding can be marked so.
-class NDArrayGather : public NDArrayBinaryKernel {
+class NDArrayGather : public detail::KernelClass<NDArrayGather, NDArrayBinaryKernel, "NDArrayGather"> {
  public:
   /// The library's own.
   NDArrayGather(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
       : NDArrayGather(std::move(device)) {}
   static std::shared_ptr<NDArrayGather> create(const std::shared_ptr<mtl::Device>& device);
-  [[nodiscard]] std::string className() const override { return "NDArrayGather"; }
-  [[nodiscard]] std::shared_ptr<NDArrayGather> copy(
-      const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<NDArrayGather> decode(Coder& coder,
-                                               const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<NDArrayGather>(coder, device);
-  }
 
   /// The dimension of the primary array that indices count in. 0. Encodes throw Error for one that the array does not have.
   [[nodiscard]] std::size_t axis() const { return axis_; }
   void setAxis(std::size_t axis) { axis_ = axis; }
 
  protected:
-  explicit NDArrayGather(std::shared_ptr<mtl::Device> device) : NDArrayBinaryKernel(std::move(device)) {}
+  explicit NDArrayGather(std::shared_ptr<mtl::Device> device) : KernelClass(std::move(device)) {}
   NDArrayGather(const NDArrayGather&) = default;
   [[nodiscard]] NDArrayDescriptor destinationFor(const NDArrayDescriptor& primary,
                                                  const NDArrayDescriptor& secondary) const override;
@@ -71,9 +63,9 @@ class NDArrayGather : public NDArrayBinaryKernel {
   [[nodiscard]] bool acceptsState(const State& state) const override;
   void fillState(NDArrayGradientState& state) const override;
   void codeProperties(Coder& coder) override;
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
 
  private:
+  friend KernelClass;
   std::size_t axis_ = 0;
 };
 
@@ -90,29 +82,23 @@ class NDArrayGather : public NDArrayBinaryKernel {
 ///     gather->encode(commandBuffer, x, indices, state, y);
 ///     auto gradient = mps::NDArrayGatherGradient::create(device);
 ///     gradient->encode(commandBuffer, x, indices, dy, state, dx);
-class NDArrayGatherGradient : public NDArrayBinaryPrimaryGradientKernel {
+class NDArrayGatherGradient
+    : public detail::KernelClass<NDArrayGatherGradient, NDArrayBinaryPrimaryGradientKernel,
+                                 "NDArrayGatherGradient"> {
  public:
   /// The library's own.
   NDArrayGatherGradient(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
       : NDArrayGatherGradient(std::move(device)) {}
   static std::shared_ptr<NDArrayGatherGradient> create(const std::shared_ptr<mtl::Device>& device);
-  [[nodiscard]] std::string className() const override { return "NDArrayGatherGradient"; }
-  [[nodiscard]] std::shared_ptr<NDArrayGatherGradient> copy(
-      const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<NDArrayGatherGradient> decode(Coder& coder,
-                                                       const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<NDArrayGatherGradient>(coder, device);
-  }
 
  protected:
-  explicit NDArrayGatherGradient(std::shared_ptr<mtl::Device> device)
-      : NDArrayBinaryPrimaryGradientKernel(std::move(device)) {}
+  explicit NDArrayGatherGradient(std::shared_ptr<mtl::Device> device) : KernelClass(std::move(device)) {}
   NDArrayGatherGradient(const NDArrayGatherGradient&) = default;
   [[nodiscard]] detail::PreparedCall prepare(const NDArrayGradientState& state) const override;
   [[nodiscard]] bool acceptsState(const State& state) const override;
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
+
+ private:
+  friend KernelClass;
 };
 
 }  // namespace mps

@@ -3,12 +3,12 @@
 #include <cstdint>
 #include <utility>
 
-#include "mps/core/call.hpp"
-#include "mps/core/checked_number.hpp"
-#include "mps/core/coder.hpp"
-#include "mps/core/error.hpp"
-#include "mps/core/image.hpp"
-#include "mps/core/plan_for.hpp"
+#include "mps/core/coding/coder.hpp"
+#include "mps/core/image/image.hpp"
+#include "mps/core/kernel/call.hpp"
+#include "mps/core/plan/plan_for.hpp"
+#include "mps/core/types/checked_number.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/gram_matrix/gram_matrix_problem.hpp"
 #include "mtl/device.hpp"
 
@@ -46,7 +46,7 @@ void checkNoOffset(const Kernel& kernel, const char* property, const Offset& off
 }  // namespace
 
 NNGramMatrixCalculation::NNGramMatrixCalculation(std::shared_ptr<mtl::Device> device, float alpha)
-    : CNNKernel(std::move(device)),
+    : KernelClass(std::move(device)),
       alpha_(detail::checkedFinite("NNGramMatrixCalculation", "alpha", alpha)) {}
 
 void NNGramMatrixCalculation::setAlpha(float alpha) {
@@ -56,10 +56,6 @@ void NNGramMatrixCalculation::setAlpha(float alpha) {
 std::shared_ptr<NNGramMatrixCalculation> NNGramMatrixCalculation::create(
     const std::shared_ptr<mtl::Device>& device, float alpha) {
   return std::shared_ptr<NNGramMatrixCalculation>(new NNGramMatrixCalculation(device, alpha));
-}
-
-std::shared_ptr<Kernel> NNGramMatrixCalculation::clone() const {
-  return std::shared_ptr<NNGramMatrixCalculation>(new NNGramMatrixCalculation(*this));
 }
 
 void NNGramMatrixCalculation::adjustDestination(ImageDescriptor& destination,
@@ -105,7 +101,7 @@ detail::PreparedCall NNGramMatrixCalculation::prepareForward(const detail::Forwa
 
 NNGramMatrixCalculationGradient::NNGramMatrixCalculationGradient(std::shared_ptr<mtl::Device> device,
                                                                  float alpha)
-    : CNNGradientKernel(std::move(device)),
+    : KernelClass(std::move(device)),
       alpha_(detail::checkedFinite("NNGramMatrixCalculationGradient", "alpha", alpha)) {}
 
 void NNGramMatrixCalculationGradient::setAlpha(float alpha) {
@@ -115,10 +111,6 @@ void NNGramMatrixCalculationGradient::setAlpha(float alpha) {
 std::shared_ptr<NNGramMatrixCalculationGradient> NNGramMatrixCalculationGradient::create(
     const std::shared_ptr<mtl::Device>& device, float alpha) {
   return std::shared_ptr<NNGramMatrixCalculationGradient>(new NNGramMatrixCalculationGradient(device, alpha));
-}
-
-std::shared_ptr<Kernel> NNGramMatrixCalculationGradient::clone() const {
-  return std::shared_ptr<NNGramMatrixCalculationGradient>(new NNGramMatrixCalculationGradient(*this));
 }
 
 bool NNGramMatrixCalculationGradient::acceptsForward(const std::string& forwardClassName) const {

@@ -7,8 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "mps/core/cnn_gradient_kernel.hpp"
-#include "mps/core/cnn_kernel.hpp"
+#include "mps/core/kernel/cnn_gradient_kernel.hpp"
+#include "mps/core/kernel/cnn_kernel.hpp"
+#include "mps/core/kernel/kernel_class.hpp"
 
 /// Gram matrices of feature channels, the measure of style (MPSCNNConvolution.h).
 namespace mps {
@@ -32,25 +33,17 @@ class NNGramMatrixCallback : public SecureCoding {
 /// are float32. Cut the channels with sourceFeatureChannelOffset and sourceFeatureChannelMaxCount.
 ///
 /// @throws Error when offset or clipRect select other pixels than all, and when the destination has another size
-class NNGramMatrixCalculation final : public CNNKernel {
+class NNGramMatrixCalculation final
+    : public detail::KernelClass<NNGramMatrixCalculation, CNNKernel, "NNGramMatrixCalculation"> {
  public:
   /// The library's own.
   NNGramMatrixCalculation(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
       : NNGramMatrixCalculation(std::move(device), 1) {}
   static std::shared_ptr<NNGramMatrixCalculation> create(const std::shared_ptr<mtl::Device>& device,
                                                          float alpha = 1);
-  [[nodiscard]] std::shared_ptr<NNGramMatrixCalculation> copy(
-      const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<NNGramMatrixCalculation> decode(
-      Coder& coder, const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<NNGramMatrixCalculation>(coder, device);
-  }
   /// 1. @throws Error unless it is finite, also of a call-back
   [[nodiscard]] float alpha() const { return alpha_; }
   void setAlpha(float alpha);
-  [[nodiscard]] std::string className() const override { return "NNGramMatrixCalculation"; }
 
   /// @name The library's own
   /// @{
@@ -67,13 +60,13 @@ class NNGramMatrixCalculation final : public CNNKernel {
 
  protected:
   void codeProperties(Coder& coder) override;
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
   [[nodiscard]] bool hasWindow() const override { return true; }
   [[nodiscard]] bool keepsOffset() const override { return true; }
   void adjustDestination(ImageDescriptor& destination, const ImageDescriptor& source) override;
   void describeForward(std::any& family) const override;
 
  private:
+  friend KernelClass;
   NNGramMatrixCalculation(std::shared_ptr<mtl::Device> device, float alpha);
   NNGramMatrixCalculation(const NNGramMatrixCalculation&) = default;
 
@@ -95,25 +88,18 @@ class NNGramMatrixCalculation final : public CNNKernel {
 ///     auto y = gram->encode(commandBuffer, x, state, false);
 ///     auto gradient = mps::NNGramMatrixCalculationGradient::create(device);
 ///     auto dx = gradient->encode(commandBuffer, dy, x, state);
-class NNGramMatrixCalculationGradient final : public CNNGradientKernel {
+class NNGramMatrixCalculationGradient final
+    : public detail::KernelClass<NNGramMatrixCalculationGradient, CNNGradientKernel,
+                                 "NNGramMatrixCalculationGradient"> {
  public:
   /// The library's own.
   NNGramMatrixCalculationGradient(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
       : NNGramMatrixCalculationGradient(std::move(device), 1) {}
   static std::shared_ptr<NNGramMatrixCalculationGradient> create(const std::shared_ptr<mtl::Device>& device,
                                                                  float alpha = 1);
-  [[nodiscard]] std::shared_ptr<NNGramMatrixCalculationGradient> copy(
-      const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<NNGramMatrixCalculationGradient> decode(
-      Coder& coder, const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<NNGramMatrixCalculationGradient>(coder, device);
-  }
   /// 1; after an encode with a state, what the forward kernel had. @throws Error unless it is finite
   [[nodiscard]] float alpha() const { return alpha_; }
   void setAlpha(float alpha);
-  [[nodiscard]] std::string className() const override { return "NNGramMatrixCalculationGradient"; }
 
   /// @name The library's own
   /// @{
@@ -125,10 +111,10 @@ class NNGramMatrixCalculationGradient final : public CNNGradientKernel {
 
  protected:
   void codeProperties(Coder& coder) override;
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
   void transferOwnProperties(const detail::ForwardRecord& record) override;
 
  private:
+  friend KernelClass;
   NNGramMatrixCalculationGradient(std::shared_ptr<mtl::Device> device, float alpha);
   NNGramMatrixCalculationGradient(const NNGramMatrixCalculationGradient&) = default;
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "mps/core/node.hpp"
+#include "mps/core/kernel/node.hpp"
 #include "mps/gram_matrix/gram_matrix.hpp"
 
 /// Graph nodes of Gram matrices.

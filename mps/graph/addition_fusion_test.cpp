@@ -12,11 +12,11 @@
 #include "mps/arithmetic/arithmetic.hpp"
 #include "mps/arithmetic/arithmetic_node.hpp"
 #include "mps/conform/check_gradients.hpp"
-#include "mps/core/coder.hpp"
-#include "mps/core/test_images.hpp"
+#include "mps/core/coding/coder.hpp"
+#include "mps/core/testing/test_images.hpp"
 #include "mps/graph/graph_program.hpp"
 #include "mps/graph/test_network.hpp"
-#include "mtl/test_devices.hpp"
+#include "mtl/check/test_devices.hpp"
 
 /// The pass that puts a plain ReLU into the addition before it.
 namespace mps::addition_fusion_test {

@@ -10,12 +10,12 @@
 #include "mps/batch_normalization/batch_normalization_node.hpp"
 #include "mps/conform/check_gradients.hpp"
 #include "mps/conform/tolerance.hpp"
-#include "mps/core/coder.hpp"
-#include "mps/core/test_images.hpp"
+#include "mps/core/coding/coder.hpp"
+#include "mps/core/testing/test_images.hpp"
 #include "mps/graph/graph_program.hpp"
 #include "mps/graph/test_network.hpp"
 #include "mps/trainable/trainable_batch_normalization.hpp"
-#include "mtl/test_devices.hpp"
+#include "mtl/check/test_devices.hpp"
 
 /// The pass that puts a neuron into the batch normalisation before it, and its derivative into that one's gradient.
 namespace mps::batch_normalization_fusion_test {

@@ -7,16 +7,16 @@
 #include <string>
 #include <vector>
 
-#include "mps/batch_normalization/batch_normalization_fixed_source.hpp"
 #include "mps/batch_normalization/batch_normalization_node.hpp"
+#include "mps/batch_normalization/check/batch_normalization_fixed_source.hpp"
 #include "mps/conform/check_gradients.hpp"
-#include "mps/conform/graph_reference.hpp"
-#include "mps/conform/stored_values.hpp"
+#include "mps/conform/gradients/graph_reference.hpp"
+#include "mps/conform/testing/stored_values.hpp"
 #include "mps/conform/tolerance.hpp"
-#include "mps/core/test_images.hpp"
+#include "mps/core/testing/test_images.hpp"
 #include "mps/graph/test_network.hpp"
 #include "mps/neuron/neuron.hpp"
-#include "mps/optimizer/optimizer_reference.hpp"
+#include "mps/optimizer/check/optimizer_reference.hpp"
 #include "mps/trainable/trainable_batch_normalization.hpp"
 
 /// Batch normalisation in graphs.

@@ -8,8 +8,8 @@
 
 #include "mps/batch_normalization/batch_normalization_node.hpp"
 #include "mps/conform/tolerance.hpp"
-#include "mps/core/coder.hpp"
-#include "mps/core/error.hpp"
+#include "mps/core/coding/coder.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/graph/test_network.hpp"
 #include "mps/trainable/trainable_batch_normalization.hpp"
 

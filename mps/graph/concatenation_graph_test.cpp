@@ -3,8 +3,8 @@
 #include "mps/arithmetic/arithmetic_node.hpp"
 #include "mps/concatenation/concatenation_node.hpp"
 #include "mps/conform/tolerance.hpp"
-#include "mps/core/error.hpp"
-#include "mps/core/test_images.hpp"
+#include "mps/core/testing/test_images.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/graph/test_network.hpp"
 
 /// Networks that fork and join by concatenation, docs/decisions.md, D18.

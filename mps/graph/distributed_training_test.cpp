@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "mps/core/error.hpp"
-#include "mps/core/loss_scale.hpp"
+#include "mps/core/layer/loss_scale.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/distributed/communicator.hpp"
 #include "mps/graph/test_ranks_network.hpp"
 #include "mps/instance_normalization/instance_normalization_node.hpp"

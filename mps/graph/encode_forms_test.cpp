@@ -7,7 +7,13 @@
 #include <string>
 #include <vector>
 
-#include "mps/graph/coded_kernels.hpp"
+#include "mps/batch_normalization/batch_normalization.hpp"
+#include "mps/batch_normalization/check/batch_normalization_fixed_source.hpp"
+#include "mps/conform/testing/kernel_samples.hpp"
+#include "mps/loss/forward_loss.hpp"
+#include "mps/loss/loss.hpp"
+#include "mps/loss/yolo_loss.hpp"
+#include "mps/upsampling/crop_and_resize.hpp"
 
 /// Every kernel gives the same bits in every form of encode: into a given destination or a returned one, alone or as a
 /// batch, with a state or without (docs/decisions.md, D3 and D9).
@@ -16,8 +22,8 @@ namespace {
 
 using test::Bytes;
 using test::channels;
-using test::CodedKernel;
 using test::image;
+using test::KernelSample;
 using test::ran;
 using test::side;
 using test::source;
@@ -88,7 +94,7 @@ ImagePointer destinationFor(Kernel& kernel, const std::vector<ImagePointer>& sou
 class EncodeForms : public testing::DeviceTest {
  protected:
   /// Runs each form on a copy of its own.
-  void expectSameBits(const CodedKernel& one, const Forms& forms) const {
+  void expectSameBits(const KernelSample& one, const Forms& forms) const {
     ASSERT_GE(forms.size(), 2U);
     Values image;
     Bytes state;
@@ -360,7 +366,8 @@ Forms gradientForms(const Behind& behind) {
 /// Up to the gradient kernel of batch normalisation: also the sums, where it is the one of the data.
 test::GradientArguments behindBatchNormalization(Kernel& kernel, const Commands& buffer) {
   const auto& device = kernel.device();
-  const auto normalization = CNNBatchNormalization::create(device, test::batchNormalizationValues());
+  const auto normalization =
+      CNNBatchNormalization::create(device, detail::FixedBatchNormalization::create(test::channels));
   const auto x = source(kernel, 1), dy = source(kernel, 2);
   const auto state = std::static_pointer_cast<CNNBatchNormalizationState>(normalization->resultState(x));
   CNNBatchNormalizationStatistics::create(device)->encodeBatch(buffer, ImageBatch{x}, state);
@@ -383,7 +390,7 @@ bool makesNoImage(const Kernel& kernel) {
 }
 
 /// Of an entry of the list. Empty: nothing here knows its class.
-Forms formsOf(const CodedKernel& one) {
+Forms formsOf(const KernelSample& one) {
   Kernel& kernel = *one.kernel;
   if (dynamic_cast<NNLossGradient*>(&kernel) != nullptr) return formsOfImageLossGradients();
   if (dynamic_cast<CNNGradientKernel*>(&kernel) != nullptr) {
@@ -409,7 +416,7 @@ Forms formsOf(const CodedKernel& one) {
 }
 
 TEST_F(EncodeForms, GiveTheSameBits) {
-  for (const CodedKernel& one : test::everyKernel(device_)) {
+  for (const KernelSample& one : test::everyKernel(device_)) {
     SCOPED_TRACE(one.kernel->className());
     if (makesNoImage(*one.kernel)) continue;
     EXPECT_EQ(testing::errorOf([&] { expectSameBits(one, formsOf(one)); }), "");

@@ -2,7 +2,7 @@
 
 #include "mps/arithmetic/arithmetic.hpp"
 #include "mps/convolution/convolution.hpp"
-#include "mps/core/test_kernels.hpp"
+#include "mps/core/testing/test_kernels.hpp"
 #include "mps/graph/graph_program.hpp"
 #include "mps/graph/test_network.hpp"
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "mps/concatenation/concatenation_node.hpp"
-#include "mps/core/test_images.hpp"
+#include "mps/core/testing/test_images.hpp"
 #include "mps/graph/test_network.hpp"
 #include "mps/neuron/neuron.hpp"
 

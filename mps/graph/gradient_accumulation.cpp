@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "mps/arithmetic/arithmetic.hpp"
-#include "mps/core/cnn_gradient_kernel.hpp"
+#include "mps/core/kernel/cnn_gradient_kernel.hpp"
 #include "mps/graph/image_reuse.hpp"
 
 namespace mps::detail {

@@ -9,10 +9,10 @@
 
 #include "mps/arithmetic/arithmetic_node.hpp"
 #include "mps/conform/check_gradients.hpp"
-#include "mps/core/coder.hpp"
-#include "mps/core/test_images.hpp"
+#include "mps/core/coding/coder.hpp"
+#include "mps/core/testing/test_images.hpp"
 #include "mps/graph/test_network.hpp"
-#include "mtl/test_devices.hpp"
+#include "mtl/check/test_devices.hpp"
 
 /// The pass that leaves out the gradient of a sum, which is a copy: every reader still reads what it would have.
 namespace mps::gradient_sharing_test {

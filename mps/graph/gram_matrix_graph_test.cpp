@@ -3,7 +3,7 @@
 #include <memory>
 #include <vector>
 
-#include "mps/core/test_images.hpp"
+#include "mps/core/testing/test_images.hpp"
 #include "mps/gram_matrix/gram_matrix_node.hpp"
 #include "mps/graph/nn_graph.hpp"
 

@@ -3,9 +3,9 @@
 #include <set>
 
 #include "mps/convolution/convolution_transpose.hpp"
-#include "mps/core/cnn_gradient_kernel.hpp"
-#include "mps/core/cnn_kernel.hpp"
-#include "mps/core/coder.hpp"
+#include "mps/core/coding/coder.hpp"
+#include "mps/core/kernel/cnn_gradient_kernel.hpp"
+#include "mps/core/kernel/cnn_kernel.hpp"
 #include "mps/graph/graph_program.hpp"
 
 namespace mps::detail {

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "mps/batch_normalization/batch_normalization_node.hpp"
-#include "mps/core/coder.hpp"
-#include "mps/core/loss_scale.hpp"
-#include "mps/core/test_images.hpp"
+#include "mps/core/coding/coder.hpp"
+#include "mps/core/layer/loss_scale.hpp"
+#include "mps/core/testing/test_images.hpp"
 #include "mps/graph/test_network.hpp"
 #include "mps/instance_normalization/instance_normalization_node.hpp"
 #include "mps/trainable/trainable_batch_normalization.hpp"

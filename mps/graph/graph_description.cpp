@@ -4,8 +4,8 @@
 
 #include "mps/arithmetic/arithmetic.hpp"
 #include "mps/concatenation/concatenation.hpp"
-#include "mps/core/cnn_gradient_kernel.hpp"
-#include "mps/core/text_stream.hpp"
+#include "mps/core/kernel/cnn_gradient_kernel.hpp"
+#include "mps/core/types/text_stream.hpp"
 #include "mps/graph/graph_executor.hpp"
 #include "mps/graph/graph_program.hpp"
 #include "mps/graph/nn_graph.hpp"

@@ -6,12 +6,12 @@
 #include <iterator>
 
 #include "mps/concatenation/concatenation.hpp"
-#include "mps/core/call.hpp"
-#include "mps/core/cnn_gradient_kernel.hpp"
-#include "mps/core/cnn_kernel.hpp"
-#include "mps/core/error.hpp"
-#include "mps/core/finite_check.hpp"
-#include "mps/core/layer_kernel.hpp"
+#include "mps/core/kernel/call.hpp"
+#include "mps/core/kernel/cnn_gradient_kernel.hpp"
+#include "mps/core/kernel/cnn_kernel.hpp"
+#include "mps/core/layer/layer_kernel.hpp"
+#include "mps/core/plan/finite_check.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/graph/graph_run.hpp"
 #include "mps/optimizer/optimizer.hpp"
 #include "mps/trainable/trainable_layer.hpp"

@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
-#include "mps/core/call.hpp"
-#include "mps/core/image_batch.hpp"
-#include "mps/core/state.hpp"
+#include "mps/core/image/image_batch.hpp"
+#include "mps/core/image/state.hpp"
+#include "mps/core/kernel/call.hpp"
 #include "mps/graph/graph_layout.hpp"
 #include "mps/graph/graph_program.hpp"
 

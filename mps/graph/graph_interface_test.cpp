@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "mps/arithmetic/arithmetic_node.hpp"
-#include "mps/core/test_images.hpp"
+#include "mps/core/testing/test_images.hpp"
 #include "mps/graph/graph_program.hpp"
 #include "mps/graph/test_network.hpp"
 #include "mps/normalization/normalization.hpp"

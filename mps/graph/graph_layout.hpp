@@ -5,8 +5,8 @@
 #include <memory>
 #include <vector>
 
-#include "mps/core/image_batch.hpp"
-#include "mps/core/image_kernel.hpp"
+#include "mps/core/image/image_batch.hpp"
+#include "mps/core/kernel/image_kernel.hpp"
 #include "mps/graph/graph_program.hpp"
 #include "mps/graph/image_reuse.hpp"
 #include "mps/graph/memory_plan.hpp"

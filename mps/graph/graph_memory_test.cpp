@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-#include "mps/core/test_images.hpp"
+#include "mps/core/testing/test_images.hpp"
 #include "mps/graph/test_network.hpp"
 #include "mtl/memory.hpp"
 

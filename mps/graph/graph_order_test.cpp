@@ -7,7 +7,7 @@
 
 #include "mps/arithmetic/arithmetic_node.hpp"
 #include "mps/convolution/convolution.hpp"
-#include "mps/core/test_images.hpp"
+#include "mps/core/testing/test_images.hpp"
 #include "mps/graph/graph_program.hpp"
 #include "mps/graph/test_network.hpp"
 

@@ -9,10 +9,10 @@
 #include "mps/arithmetic/arithmetic.hpp"
 #include "mps/batch_normalization/batch_normalization.hpp"
 #include "mps/convolution/kernel_with_weights.hpp"
-#include "mps/core/cnn_gradient_kernel.hpp"
-#include "mps/core/cnn_kernel.hpp"
-#include "mps/core/error.hpp"
-#include "mps/core/layer_kernel.hpp"
+#include "mps/core/kernel/cnn_gradient_kernel.hpp"
+#include "mps/core/kernel/cnn_kernel.hpp"
+#include "mps/core/layer/layer_kernel.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/loss/forward_loss.hpp"
 
 namespace mps::detail {

@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "mps/core/image_allocator.hpp"
-#include "mps/core/kernel.hpp"
-#include "mps/core/neuron_descriptor.hpp"
-#include "mps/core/node.hpp"
+#include "mps/core/image/image_allocator.hpp"
+#include "mps/core/kernel/kernel.hpp"
+#include "mps/core/kernel/node.hpp"
+#include "mps/core/neuron/neuron_descriptor.hpp"
 #include "mps/graph/layer_update.hpp"
 
 namespace mps {

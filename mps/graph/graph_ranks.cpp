@@ -1,8 +1,8 @@
 #include <algorithm>
 
-#include "mps/core/call.hpp"
-#include "mps/core/error.hpp"
-#include "mps/core/image_kernel.hpp"
+#include "mps/core/kernel/call.hpp"
+#include "mps/core/kernel/image_kernel.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/distributed/batch_share.hpp"
 #include "mps/graph/graph_run.hpp"
 #include "mtl/command_buffer.hpp"

@@ -4,8 +4,8 @@
 #include <memory>
 #include <unordered_map>
 
-#include "mps/core/image_batch.hpp"
-#include "mps/core/state.hpp"
+#include "mps/core/image/image_batch.hpp"
+#include "mps/core/image/state.hpp"
 
 namespace mps::detail {
 

@@ -3,8 +3,8 @@
 #include <cstddef>
 #include <vector>
 
-#include "mps/core/image_descriptor.hpp"
-#include "mps/core/types.hpp"
+#include "mps/core/image/image_descriptor.hpp"
+#include "mps/core/types/types.hpp"
 #include "mps/graph/graph_program.hpp"
 
 namespace mps::detail {

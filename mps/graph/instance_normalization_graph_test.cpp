@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "mps/conform/check_gradients.hpp"
-#include "mps/core/test_images.hpp"
+#include "mps/core/testing/test_images.hpp"
 #include "mps/graph/test_network.hpp"
-#include "mps/instance_normalization/instance_normalization_fixed_source.hpp"
+#include "mps/instance_normalization/check/instance_normalization_fixed_source.hpp"
 #include "mps/instance_normalization/instance_normalization_node.hpp"
 #include "mps/neuron/neuron_node.hpp"
 #include "mps/trainable/trainable_image_normalization.hpp"

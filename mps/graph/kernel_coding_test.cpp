@@ -10,14 +10,31 @@
 #include <string>
 #include <vector>
 
+#include "mps/arithmetic/arithmetic.hpp"
+#include "mps/batch_normalization/batch_normalization.hpp"
+#include "mps/batch_normalization/check/batch_normalization_fixed_source.hpp"
+#include "mps/batch_normalization/matrix_batch_normalization.hpp"
+#include "mps/batch_normalization/matrix_neuron.hpp"
+#include "mps/concatenation/concatenation.hpp"
+#include "mps/conform/testing/kernel_samples.hpp"
+#include "mps/convolution/check/convolution_fixed_weights.hpp"
+#include "mps/convolution/convolution.hpp"
 #include "mps/convolution/convolution_weights.hpp"
-#include "mps/core/coder.hpp"
-#include "mps/core/loss_scale.hpp"
-#include "mps/core/test_images.hpp"
-#include "mps/graph/coded_kernels.hpp"
+#include "mps/core/coding/coder.hpp"
+#include "mps/core/layer/loss_scale.hpp"
+#include "mps/core/testing/test_images.hpp"
+#include "mps/dropout/dropout.hpp"
 #include "mps/graph/test_network.hpp"
+#include "mps/matrix/matrix.hpp"
+#include "mps/matrix/matrix_fully_connected.hpp"
+#include "mps/matrix/matrix_random.hpp"
+#include "mps/normalization/normalization.hpp"
+#include "mps/optimizer/optimizer.hpp"
+#include "mps/pooling/pooling.hpp"
 #include "mps/pooling/pooling_node.hpp"
+#include "mps/softmax/matrix_softmax.hpp"
 #include "mps/trainable/trainable_layer.hpp"
+#include "mps/upsampling/upsampling.hpp"
 #include "mps/upsampling/upsampling_node.hpp"
 
 /// Every class of kernels encodes, and decodes on another device to one that computes the same bits
@@ -28,14 +45,12 @@ namespace {
 using nlohmann::json;
 using test::Bytes;
 using test::channels;
-using test::CodedKernel;
 using test::Device;
 using test::encoded;
 using test::everyKernel;
 using test::forward;
-using test::ofVectors;
+using test::KernelSample;
 using test::ran;
-using test::weights;
 using testing::errorOf;
 using testing::names;
 using testing::Values;
@@ -51,13 +66,29 @@ Bytes bytesOf(const json& tree) {
   return {bytes.begin(), bytes.end()};
 }
 
+Values nextNumbers(MatrixRandom& random) {
+  const auto result = test::vector(random.device(), 0, 1000);
+  ran(random, [&](const auto& buffer) {
+    random.encode(buffer, result);
+    return 0;
+  });
+  return testing::valuesOf(result->data());
+}
+
+std::shared_ptr<CNNConvolutionDataSource> weights(std::size_t kernel, std::size_t out) {
+  const auto descriptor = CNNConvolutionDescriptor::cnnConvolutionDescriptor(kernel, kernel, channels, out);
+  Values values(descriptor.weightCount());
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i % 7) / 4 - 0.5F;
+  return std::make_shared<detail::FixedWeights>(descriptor, values, Values(out, 0.25F));
+}
+
 class KernelCoding : public testing::DeviceTest {
  protected:
   Device other_ = mtl::newCPUDevice(2);
 };
 
 TEST_F(KernelCoding, D1DecodedOnAnotherDeviceTheyComputeTheSameBits) {
-  for (const CodedKernel& one : everyKernel(device_)) {
+  for (const KernelSample& one : everyKernel(device_)) {
     SCOPED_TRACE(one.kernel->className());
     const Bytes bytes = encoded(*one.kernel);
     KeyedUnarchiver unarchiver(bytes);
@@ -208,19 +239,19 @@ TEST_F(KernelCoding, EveryPropertyIsCoded) {
 /// Random sequences go on where they were.
 TEST_F(KernelCoding, RandomSequencesGoOn) {
   const auto philox = MatrixRandomPhilox::create(device_, DataType::Float32, 3);
-  ofVectors(*philox, 0);
+  nextNumbers(*philox);
   KeyedUnarchiver unarchiver(encoded(*philox));
   const auto other = MatrixRandomPhilox::decode(unarchiver, other_);
-  EXPECT_EQ(ofVectors(*other, 0), ofVectors(*philox, 0));
+  EXPECT_EQ(nextNumbers(*other), nextNumbers(*philox));
 
   const auto mersenne = MatrixRandomMTGP32::create(device_, DataType::Float32, 3);
-  ofVectors(*mersenne, 0);
+  nextNumbers(*mersenne);
   ran(*mersenne, [&](const auto& buffer) {
     mersenne->synchronizeState(buffer);
     return 0;
   });
   KeyedUnarchiver second(encoded(*mersenne));
-  EXPECT_EQ(ofVectors(*MatrixRandomMTGP32::decode(second, other_), 0), ofVectors(*mersenne, 0));
+  EXPECT_EQ(nextNumbers(*MatrixRandomMTGP32::decode(second, other_)), nextNumbers(*mersenne));
 }
 
 /// What was reloaded from a state since the data source was read belongs to the kernel.
@@ -252,7 +283,8 @@ TEST_F(KernelCoding, ReloadedWeightsAreCoded) {
 }
 
 TEST_F(KernelCoding, ReloadedParametersAreCoded) {
-  const auto normalization = CNNBatchNormalization::create(device_, test::batchNormalizationValues());
+  const auto normalization =
+      CNNBatchNormalization::create(device_, detail::FixedBatchNormalization::create(channels));
   const Values gamma{4, 3, 2, 1};
   const Values beta{0, 1, 0, -1};
   const auto state =
@@ -304,7 +336,7 @@ TEST_F(KernelCoding, TrainableSourcesAreShared) {
 
 TEST_F(KernelCoding, D1AnotherClassThrows) {
   const Bytes bytes = encoded(*CNNPoolingMax::create(device_, 2, 2));
-  for (const CodedKernel& one : everyKernel(device_)) {
+  for (const KernelSample& one : everyKernel(device_)) {
     if (one.kernel->className() == "CNNPoolingMax") continue;
     KeyedUnarchiver unarchiver(bytes);
     EXPECT_TRUE(
@@ -314,7 +346,7 @@ TEST_F(KernelCoding, D1AnotherClassThrows) {
 
 /// A coder that encodes would be written to, and properties would be read from a kernel that has none.
 TEST_F(KernelCoding, DecodingByAnArchiverThrows) {
-  for (const CodedKernel& one : everyKernel(device_)) {
+  for (const KernelSample& one : everyKernel(device_)) {
     KeyedArchiver archiver;
     EXPECT_TRUE(names(errorOf([&] { one.decode(archiver, other_); }),
                       {one.kernel->className(), "coder", "one that encodes"}));
@@ -325,7 +357,7 @@ TEST_F(KernelCoding, DecodingByAnArchiverThrows) {
 
 /// A key that is missing, one too many, another version, a value of another type: each in every class.
 TEST_F(KernelCoding, WrongPropertiesThrow) {
-  for (const CodedKernel& one : everyKernel(device_)) {
+  for (const KernelSample& one : everyKernel(device_)) {
     SCOPED_TRACE(one.kernel->className());
     const json tree = treeOf(encoded(*one.kernel));
     const auto error = [&](const json& wrong) {
@@ -354,7 +386,7 @@ TEST_F(KernelCoding, WrongPropertiesThrow) {
 
 TEST_F(KernelCoding, AnEpsilonThatIsNoneThrows) {
   std::size_t kernels = 0;
-  for (const CodedKernel& one : everyKernel(device_)) {
+  for (const KernelSample& one : everyKernel(device_)) {
     if (one.kernel->className().find("Normalization") == std::string::npos) continue;
     json tree = treeOf(encoded(*one.kernel));
     if (!tree.contains("epsilon")) continue;
@@ -423,7 +455,7 @@ TEST_F(KernelCoding, DamagedDataThrowsOrDecodes) {
   const std::uint32_t seed = std::random_device()();
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937 random(seed);
-  for (const CodedKernel& one : everyKernel(device_)) {
+  for (const KernelSample& one : everyKernel(device_)) {
     SCOPED_TRACE(one.kernel->className());
     const Bytes bytes = encoded(*one.kernel);
     const auto decode = [&](std::span<const std::byte> data) {

@@ -3,9 +3,9 @@
 #include <memory>
 #include <string>
 
-#include "mps/batch_normalization/batch_normalization_fixed_source.hpp"
 #include "mps/batch_normalization/batch_normalization_node.hpp"
-#include "mps/core/test_images.hpp"
+#include "mps/batch_normalization/check/batch_normalization_fixed_source.hpp"
+#include "mps/core/testing/test_images.hpp"
 #include "mps/graph/test_network.hpp"
 
 /// Messages name the layer: the node's label, else that of the data source.

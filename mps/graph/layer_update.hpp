@@ -4,9 +4,9 @@
 #include <memory>
 #include <vector>
 
-#include "mps/core/kernel.hpp"
-#include "mps/core/state.hpp"
-#include "mps/core/types.hpp"
+#include "mps/core/image/state.hpp"
+#include "mps/core/kernel/kernel.hpp"
+#include "mps/core/types/types.hpp"
 #include "mps/distributed/communicator.hpp"
 
 namespace mtl {

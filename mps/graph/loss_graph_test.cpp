@@ -5,7 +5,7 @@
 
 #include "mps/arithmetic/arithmetic_node.hpp"
 #include "mps/conform/check_gradients.hpp"
-#include "mps/core/test_images.hpp"
+#include "mps/core/testing/test_images.hpp"
 #include "mps/graph/test_network.hpp"
 #include "mps/loss/forward_loss.hpp"
 #include "mps/softmax/softmax.hpp"

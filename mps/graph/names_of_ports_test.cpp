@@ -7,9 +7,9 @@
 #include "mps/arithmetic/arithmetic_node.hpp"
 #include "mps/concatenation/concatenation_node.hpp"
 #include "mps/convolution/convolution.hpp"
-#include "mps/core/array_ref.hpp"
-#include "mps/core/nd_array.hpp"
-#include "mps/core/test_images.hpp"
+#include "mps/core/array/nd_array.hpp"
+#include "mps/core/testing/test_images.hpp"
+#include "mps/core/types/array_ref.hpp"
 #include "mps/graph/test_network.hpp"
 
 /// What somebody who ports a program tries first: lists in every shape, nullptr for nil, and one way to make objects.

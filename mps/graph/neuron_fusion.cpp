@@ -5,7 +5,7 @@
 #include "mps/arithmetic/arithmetic.hpp"
 #include "mps/batch_normalization/batch_normalization.hpp"
 #include "mps/convolution/convolution.hpp"
-#include "mps/core/neuron_span.hpp"
+#include "mps/core/neuron/neuron_span.hpp"
 #include "mps/graph/graph_program.hpp"
 #include "mps/neuron/neuron.hpp"
 

@@ -1,4 +1,4 @@
-#include "mps/core/neuron_span.hpp"
+#include "mps/core/neuron/neuron_span.hpp"
 #include "mps/graph/graph_program.hpp"
 #include "mps/neuron/neuron.hpp"
 #include "mps/pooling/pooling.hpp"

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "mps/arithmetic/arithmetic_node.hpp"
-#include "mps/core/command_buffer.hpp"
-#include "mps/core/test_images.hpp"
+#include "mps/core/kernel/command_buffer.hpp"
+#include "mps/core/testing/test_images.hpp"
 #include "mps/graph/graph_program.hpp"
 #include "mps/graph/test_network.hpp"
 

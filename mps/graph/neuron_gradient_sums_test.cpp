@@ -8,10 +8,10 @@
 
 #include "mps/arithmetic/arithmetic_node.hpp"
 #include "mps/conform/check_gradients.hpp"
-#include "mps/core/coder.hpp"
-#include "mps/core/test_images.hpp"
+#include "mps/core/coding/coder.hpp"
+#include "mps/core/testing/test_images.hpp"
 #include "mps/graph/test_network.hpp"
-#include "mtl/test_devices.hpp"
+#include "mtl/check/test_devices.hpp"
 
 /// The pass that lets the gradient of a neuron add the two gradients that meet at it.
 namespace mps::neuron_gradient_sums_test {

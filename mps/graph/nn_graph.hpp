@@ -10,12 +10,12 @@
 #include <string>
 #include <vector>
 
-#include "mps/core/array_ref.hpp"
-#include "mps/core/image_allocator.hpp"
-#include "mps/core/image_batch.hpp"
-#include "mps/core/kernel.hpp"
-#include "mps/core/node.hpp"
-#include "mps/core/state.hpp"
+#include "mps/core/image/image_allocator.hpp"
+#include "mps/core/image/image_batch.hpp"
+#include "mps/core/image/state.hpp"
+#include "mps/core/kernel/kernel.hpp"
+#include "mps/core/kernel/node.hpp"
+#include "mps/core/types/array_ref.hpp"
 
 namespace mtl {
 class CommandBuffer;

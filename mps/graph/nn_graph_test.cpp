@@ -8,14 +8,14 @@
 #include <limits>
 #include <sstream>
 
-#include "mps/batch_normalization/batch_normalization_fixed_source.hpp"
 #include "mps/batch_normalization/batch_normalization_node.hpp"
-#include "mps/convolution/convolution_fixed_weights.hpp"
-#include "mps/core/digit_groups.hpp"
-#include "mps/core/error.hpp"
-#include "mps/core/test_images.hpp"
+#include "mps/batch_normalization/check/batch_normalization_fixed_source.hpp"
+#include "mps/convolution/check/convolution_fixed_weights.hpp"
+#include "mps/core/testing/test_images.hpp"
+#include "mps/core/types/digit_groups.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/graph/test_network.hpp"
-#include "mps/instance_normalization/instance_normalization_fixed_source.hpp"
+#include "mps/instance_normalization/check/instance_normalization_fixed_source.hpp"
 #include "mps/instance_normalization/instance_normalization_node.hpp"
 #include "mps/pooling/pooling.hpp"
 #include "mps/softmax/softmax.hpp"

@@ -8,10 +8,10 @@
 
 #include "mps/arithmetic/arithmetic_node.hpp"
 #include "mps/concatenation/concatenation_node.hpp"
-#include "mps/core/test_images.hpp"
+#include "mps/core/testing/test_images.hpp"
 #include "mps/graph/test_network.hpp"
+#include "mps/instance_normalization/check/instance_normalization_fixed_source.hpp"
 #include "mps/instance_normalization/instance_normalization.hpp"
-#include "mps/instance_normalization/instance_normalization_fixed_source.hpp"
 #include "mps/instance_normalization/instance_normalization_node.hpp"
 #include "mps/neuron/neuron.hpp"
 #include "mps/reduction/reduction_node.hpp"

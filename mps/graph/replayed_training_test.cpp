@@ -12,10 +12,10 @@
 #include <vector>
 
 #include "mps/graph/test_network.hpp"
+#include "mtl/check/test_devices.hpp"
 #include "mtl/cpu/stream.hpp"
 #include "mtl/replay_cache.hpp"
 #include "mtl/submission.hpp"
-#include "mtl/test_devices.hpp"
 
 /// Devices may keep the commands of a step and replay them (docs/architecture.md); nobody must notice. A step
 /// on a queue of its own is never a replay, so it is what the others are compared with.

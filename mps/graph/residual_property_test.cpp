@@ -10,8 +10,8 @@
 #include "mps/arithmetic/arithmetic_node.hpp"
 #include "mps/conform/check_gradients.hpp"
 #include "mps/conform/compare.hpp"
-#include "mps/conform/guarded_primitives_cpu.hpp"
-#include "mps/conform/property_testing.hpp"
+#include "mps/conform/guarded/guarded_primitives_cpu.hpp"
+#include "mps/conform/testing/property_testing.hpp"
 #include "mps/graph/test_network.hpp"
 
 /// Random residual blocks with a projection, as graphs that train: every kernel's results and gradients against their float64

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "mps/core/loss_scale.hpp"
+#include "mps/core/layer/loss_scale.hpp"
 #include "mps/graph/test_network.hpp"
-#include "mtl/test_devices.hpp"
+#include "mtl/check/test_devices.hpp"
 
 /// Training with a loss scale, on every device of the machine.
 namespace mps::scaled_training_test {

@@ -14,8 +14,8 @@
 
 #include "mps/batch_normalization/batch_normalization_node.hpp"
 #include "mps/conform/tolerance.hpp"
-#include "mps/core/loss_scale.hpp"
-#include "mps/core/test_images.hpp"
+#include "mps/core/layer/loss_scale.hpp"
+#include "mps/core/testing/test_images.hpp"
 #include "mps/graph/test_network.hpp"
 #include "mps/instance_normalization/instance_normalization_node.hpp"
 #include "mps/trainable/trainable_batch_normalization.hpp"

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "mps/arithmetic/arithmetic_node.hpp"
-#include "mps/core/test_images.hpp"
+#include "mps/core/testing/test_images.hpp"
 #include "mps/graph/test_network.hpp"
 
 /// Graphs on images that hold several.

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "mps/conform/check_gradients.hpp"
-#include "mps/core/test_images.hpp"
+#include "mps/core/testing/test_images.hpp"
 #include "mps/graph/test_network.hpp"
 
 /// Sub-pixel convolutions in graphs: forward only.

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "mps/convolution/convolution_node.hpp"
-#include "mps/core/loss_scale.hpp"
+#include "mps/core/layer/loss_scale.hpp"
 #include "mps/dropout/dropout.hpp"
 #include "mps/graph/nn_graph.hpp"
 #include "mps/loss/loss.hpp"

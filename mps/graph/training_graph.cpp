@@ -3,8 +3,8 @@
 #include <unordered_set>
 
 #include "mps/arithmetic/arithmetic_node.hpp"
-#include "mps/core/error.hpp"
-#include "mps/core/node.hpp"
+#include "mps/core/kernel/node.hpp"
+#include "mps/core/types/error.hpp"
 
 /// NNFilterNode::trainingGraph.
 namespace mps {

@@ -7,8 +7,8 @@
 
 #include "mps/arithmetic/arithmetic_node.hpp"
 #include "mps/conform/check_gradients.hpp"
-#include "mps/core/error.hpp"
-#include "mps/core/test_images.hpp"
+#include "mps/core/testing/test_images.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/graph/test_network.hpp"
 
 namespace mps::training_graph_test {

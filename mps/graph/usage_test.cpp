@@ -11,9 +11,9 @@
 
 #include "mps/arithmetic/arithmetic_node.hpp"
 #include "mps/conform/compare.hpp"
-#include "mps/convolution/test_source.hpp"
-#include "mps/core/command_buffer.hpp"
-#include "mps/core/test_images.hpp"
+#include "mps/convolution/check/test_source.hpp"
+#include "mps/core/kernel/command_buffer.hpp"
+#include "mps/core/testing/test_images.hpp"
 #include "mps/graph/test_network.hpp"
 #include "mps/pooling/pooling.hpp"
 #include "mps/softmax/softmax.hpp"

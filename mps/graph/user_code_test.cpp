@@ -6,15 +6,15 @@
 #include <string>
 
 #include "mps/batch_normalization/batch_normalization.hpp"
-#include "mps/batch_normalization/batch_normalization_fixed_source.hpp"
+#include "mps/batch_normalization/check/batch_normalization_fixed_source.hpp"
 #include "mps/convolution/convolution.hpp"
-#include "mps/core/coder.hpp"
-#include "mps/core/command_buffer.hpp"
-#include "mps/core/image_allocator.hpp"
-#include "mps/core/test_images.hpp"
+#include "mps/core/coding/coder.hpp"
+#include "mps/core/image/image_allocator.hpp"
+#include "mps/core/kernel/command_buffer.hpp"
+#include "mps/core/testing/test_images.hpp"
 #include "mps/graph/test_network.hpp"
+#include "mps/instance_normalization/check/instance_normalization_fixed_source.hpp"
 #include "mps/instance_normalization/instance_normalization.hpp"
-#include "mps/instance_normalization/instance_normalization_fixed_source.hpp"
 
 /// Code of the user's that an encode calls: what it may not do, and what becomes of the encode then.
 namespace mps::user_code_test {

@@ -2,10 +2,10 @@
 
 #include <utility>
 
-#include "mps/core/coded_data_sources.hpp"
-#include "mps/core/coder.hpp"
-#include "mps/core/error.hpp"
-#include "mps/core/shared_copies.hpp"
+#include "mps/core/coding/coder.hpp"
+#include "mps/core/layer/coded_data_sources.hpp"
+#include "mps/core/layer/shared_copies.hpp"
+#include "mps/core/types/error.hpp"
 
 namespace mps {
 namespace {
@@ -25,8 +25,8 @@ std::size_t checkedGroups(const CNNGroupNormalizationDataSource* source) {
 
 CNNGroupNormalization::CNNGroupNormalization(std::shared_ptr<mtl::Device> device,
                                              std::shared_ptr<CNNGroupNormalizationDataSource> dataSource)
-    : ImageNormalizationKernel("CNNGroupNormalization", std::move(device), dataSource.get(),
-                               checkedGroups(dataSource.get())),
+    : KernelClass("CNNGroupNormalization", std::move(device), dataSource.get(),
+                  checkedGroups(dataSource.get())),
       dataSource_(std::move(dataSource)) {}
 
 std::shared_ptr<CNNGroupNormalization> CNNGroupNormalization::create(
@@ -35,10 +35,6 @@ std::shared_ptr<CNNGroupNormalization> CNNGroupNormalization::create(
       std::shared_ptr<CNNGroupNormalization>(new CNNGroupNormalization(device, std::move(dataSource)));
   kernel->reloadGammaAndBetaFromDataSource();
   return kernel;
-}
-
-std::shared_ptr<Kernel> CNNGroupNormalization::clone() const {
-  return std::shared_ptr<CNNGroupNormalization>(new CNNGroupNormalization(*this));
 }
 
 void CNNGroupNormalization::didCopy(bool hasMoved) {
@@ -56,10 +52,6 @@ std::shared_ptr<State> CNNGroupNormalization::makeGradientState(
 std::shared_ptr<CNNGroupNormalizationGradient> CNNGroupNormalizationGradient::create(
     const std::shared_ptr<mtl::Device>& device) {
   return std::shared_ptr<CNNGroupNormalizationGradient>(new CNNGroupNormalizationGradient(device));
-}
-
-std::shared_ptr<Kernel> CNNGroupNormalizationGradient::clone() const {
-  return std::shared_ptr<CNNGroupNormalizationGradient>(new CNNGroupNormalizationGradient(*this));
 }
 
 void CNNGroupNormalization::codeProperties(Coder& coder) {

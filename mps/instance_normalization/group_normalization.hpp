@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "mps/core/kernel/kernel_class.hpp"
 #include "mps/instance_normalization/instance_normalization.hpp"
 
 /// Group normalisation (MPSCNNGroupNormalization.h): as instance normalisation, but mean and
@@ -18,27 +19,21 @@
 namespace mps {
 
 /// MPSCNNGroupNormalization.
-class CNNGroupNormalization : public detail::ImageNormalizationKernel {
+///
+/// Of copy(): the data source's copy(), or the source itself where that is null, is read: what was reloaded from a state stays behind
+/// (secure coding carries it). A copy on the same device that shares the source has what this kernel has.
+class CNNGroupNormalization
+    : public detail::KernelClass<CNNGroupNormalization, detail::ImageNormalizationKernel,
+                                 "CNNGroupNormalization"> {
  public:
   /// The library's own.
   CNNGroupNormalization(std::shared_ptr<mtl::Device> device, detail::Decoding decoding)
-      : ImageNormalizationKernel(std::move(device), decoding) {}
+      : KernelClass(std::move(device), decoding) {}
   /// Reads the data source once. @throws Error when it is null, has no channels, its number of groups does not divide
   /// that of the channels, or an array has another length than numberOfFeatureChannels.
   static std::shared_ptr<CNNGroupNormalization> create(
       const std::shared_ptr<mtl::Device>& device,
       std::shared_ptr<CNNGroupNormalizationDataSource> dataSource);
-  [[nodiscard]] std::string className() const override { return "CNNGroupNormalization"; }
-  /// The data source's copy(), or the source itself where that is null, is read: what was reloaded from a state stays behind
-  /// (secure coding carries it). A copy on the same device that shares the source has what this kernel has.
-  [[nodiscard]] std::shared_ptr<CNNGroupNormalization> copy(
-      const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<CNNGroupNormalization> decode(Coder& coder,
-                                                       const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<CNNGroupNormalization>(coder, device);
-  }
   [[nodiscard]] const std::shared_ptr<CNNGroupNormalizationDataSource>& dataSource() const {
     return dataSource_;
   }
@@ -53,13 +48,13 @@ class CNNGroupNormalization : public detail::ImageNormalizationKernel {
                         std::shared_ptr<CNNGroupNormalizationDataSource> dataSource);
   CNNGroupNormalization(const CNNGroupNormalization&) = default;
   void codeProperties(Coder& coder) override;
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
   void didCopy(bool hasMoved) override;
   [[nodiscard]] std::shared_ptr<State> makeGradientState(
       const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
       std::shared_ptr<detail::ImageNormalizationGradients> gradients, std::size_t row) const override;
 
  private:
+  friend KernelClass;
   std::shared_ptr<CNNGroupNormalizationDataSource> dataSource_;
 };
 
@@ -71,26 +66,21 @@ class CNNGroupNormalization : public detail::ImageNormalizationKernel {
 ///     auto y = normalization->encode(commandBuffer, x, state, false);
 ///     auto gradient = mps::CNNGroupNormalizationGradient::create(device);
 ///     auto dx = gradient->encode(commandBuffer, dy, x, state);
-class CNNGroupNormalizationGradient : public detail::ImageNormalizationGradientKernel {
+class CNNGroupNormalizationGradient
+    : public detail::KernelClass<CNNGroupNormalizationGradient, detail::ImageNormalizationGradientKernel,
+                                 "CNNGroupNormalizationGradient"> {
  public:
   static std::shared_ptr<CNNGroupNormalizationGradient> create(const std::shared_ptr<mtl::Device>& device);
-  [[nodiscard]] std::string className() const override { return "CNNGroupNormalizationGradient"; }
-  [[nodiscard]] std::shared_ptr<CNNGroupNormalizationGradient> copy(
-      const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<CNNGroupNormalizationGradient> decode(
-      Coder& coder, const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<CNNGroupNormalizationGradient>(coder, device);
-  }
   [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override {
     return forwardClassName == "CNNGroupNormalization";
   }
 
  protected:
-  using ImageNormalizationGradientKernel::ImageNormalizationGradientKernel;
+  using KernelClass::KernelClass;
   CNNGroupNormalizationGradient(const CNNGroupNormalizationGradient&) = default;
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
+
+ private:
+  friend KernelClass;
 };
 
 }  // namespace mps

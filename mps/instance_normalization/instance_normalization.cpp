@@ -3,13 +3,13 @@
 #include <functional>
 #include <utility>
 
-#include "mps/core/call.hpp"
-#include "mps/core/coded_data_sources.hpp"
-#include "mps/core/coder.hpp"
-#include "mps/core/error.hpp"
-#include "mps/core/loaded_source.hpp"
-#include "mps/core/normalization_parameters.hpp"
-#include "mps/core/shared_copies.hpp"
+#include "mps/core/coding/coder.hpp"
+#include "mps/core/kernel/call.hpp"
+#include "mps/core/layer/coded_data_sources.hpp"
+#include "mps/core/layer/loaded_source.hpp"
+#include "mps/core/layer/normalization_parameters.hpp"
+#include "mps/core/layer/shared_copies.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/instance_normalization/instance_normalization_problem.hpp"
 #include "mtl/buffer.hpp"
 #include "mtl/command_buffer.hpp"
@@ -221,7 +221,7 @@ void ImageNormalizationGradientKernel::didEncode(const GradientCall& call) {
 
 CNNInstanceNormalization::CNNInstanceNormalization(
     std::shared_ptr<mtl::Device> device, std::shared_ptr<CNNInstanceNormalizationDataSource> dataSource)
-    : ImageNormalizationKernel("CNNInstanceNormalization", std::move(device), dataSource.get(), 0),
+    : KernelClass("CNNInstanceNormalization", std::move(device), dataSource.get(), 0),
       dataSource_(std::move(dataSource)) {}
 
 std::shared_ptr<CNNInstanceNormalization> CNNInstanceNormalization::create(
@@ -231,10 +231,6 @@ std::shared_ptr<CNNInstanceNormalization> CNNInstanceNormalization::create(
       std::shared_ptr<CNNInstanceNormalization>(new CNNInstanceNormalization(device, std::move(dataSource)));
   kernel->reloadGammaAndBetaFromDataSource();
   return kernel;
-}
-
-std::shared_ptr<Kernel> CNNInstanceNormalization::clone() const {
-  return std::shared_ptr<CNNInstanceNormalization>(new CNNInstanceNormalization(*this));
 }
 
 void CNNInstanceNormalization::didCopy(bool hasMoved) {
@@ -270,10 +266,6 @@ std::shared_ptr<State> CNNInstanceNormalization::makeGradientState(
 std::shared_ptr<CNNInstanceNormalizationGradient> CNNInstanceNormalizationGradient::create(
     const std::shared_ptr<mtl::Device>& device) {
   return std::shared_ptr<CNNInstanceNormalizationGradient>(new CNNInstanceNormalizationGradient(device));
-}
-
-std::shared_ptr<Kernel> CNNInstanceNormalizationGradient::clone() const {
-  return std::shared_ptr<CNNInstanceNormalizationGradient>(new CNNInstanceNormalizationGradient(*this));
 }
 
 void CNNInstanceNormalization::codeProperties(Coder& coder) {

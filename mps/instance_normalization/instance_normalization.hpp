@@ -6,10 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "mps/core/cnn_gradient_kernel.hpp"
-#include "mps/core/cnn_kernel.hpp"
-#include "mps/core/image_normalization_data_source.hpp"
-#include "mps/core/layer_kernel.hpp"
+#include "mps/core/kernel/cnn_gradient_kernel.hpp"
+#include "mps/core/kernel/cnn_kernel.hpp"
+#include "mps/core/kernel/kernel_class.hpp"
+#include "mps/core/layer/image_normalization_data_source.hpp"
+#include "mps/core/layer/layer_kernel.hpp"
 
 /// Instance normalisation (MPSCNNInstanceNormalization.h): each channel of each image is
 /// normalised with its own mean and variance over the m = width height pixels, in training and inference alike.
@@ -109,27 +110,21 @@ class ImageNormalizationGradientKernel : public CNNGradientKernel, public LayerG
 }  // namespace detail
 
 /// MPSCNNInstanceNormalization.
-class CNNInstanceNormalization : public detail::ImageNormalizationKernel {
+///
+/// Of copy(): the data source's copy(), or the source itself where that is null, is read: what was reloaded from a state stays behind
+/// (secure coding carries it). A copy on the same device that shares the source has what this kernel has.
+class CNNInstanceNormalization
+    : public detail::KernelClass<CNNInstanceNormalization, detail::ImageNormalizationKernel,
+                                 "CNNInstanceNormalization"> {
  public:
   /// The library's own.
   CNNInstanceNormalization(std::shared_ptr<mtl::Device> device, detail::Decoding decoding)
-      : ImageNormalizationKernel(std::move(device), decoding) {}
+      : KernelClass(std::move(device), decoding) {}
   /// Reads the data source once. @throws Error when it is null, fails to load, has no channels, or an array has
   /// another length than numberOfFeatureChannels.
   static std::shared_ptr<CNNInstanceNormalization> create(
       const std::shared_ptr<mtl::Device>& device,
       std::shared_ptr<CNNInstanceNormalizationDataSource> dataSource);
-  [[nodiscard]] std::string className() const override { return "CNNInstanceNormalization"; }
-  /// The data source's copy(), or the source itself where that is null, is read: what was reloaded from a state stays behind
-  /// (secure coding carries it). A copy on the same device that shares the source has what this kernel has.
-  [[nodiscard]] std::shared_ptr<CNNInstanceNormalization> copy(
-      const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<CNNInstanceNormalization> decode(
-      Coder& coder, const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<CNNInstanceNormalization>(coder, device);
-  }
   [[nodiscard]] const std::shared_ptr<CNNInstanceNormalizationDataSource>& dataSource() const {
     return dataSource_;
   }
@@ -144,7 +139,6 @@ class CNNInstanceNormalization : public detail::ImageNormalizationKernel {
                            std::shared_ptr<CNNInstanceNormalizationDataSource> dataSource);
   CNNInstanceNormalization(const CNNInstanceNormalization&) = default;
   void codeProperties(Coder& coder) override;
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
   void didCopy(bool hasMoved) override;
   [[nodiscard]] std::shared_ptr<State> makeGradientState(
       const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
@@ -153,6 +147,7 @@ class CNNInstanceNormalization : public detail::ImageNormalizationKernel {
   void purgeSource() const override { dataSource_->purge(); }
 
  private:
+  friend KernelClass;
   std::shared_ptr<CNNInstanceNormalizationDataSource> dataSource_;
 };
 
@@ -165,26 +160,21 @@ class CNNInstanceNormalization : public detail::ImageNormalizationKernel {
 ///     auto y = normalization->encode(commandBuffer, x, state, false);
 ///     auto gradient = mps::CNNInstanceNormalizationGradient::create(device);
 ///     auto dx = gradient->encode(commandBuffer, dy, x, state);
-class CNNInstanceNormalizationGradient : public detail::ImageNormalizationGradientKernel {
+class CNNInstanceNormalizationGradient
+    : public detail::KernelClass<CNNInstanceNormalizationGradient, detail::ImageNormalizationGradientKernel,
+                                 "CNNInstanceNormalizationGradient"> {
  public:
   static std::shared_ptr<CNNInstanceNormalizationGradient> create(const std::shared_ptr<mtl::Device>& device);
-  [[nodiscard]] std::string className() const override { return "CNNInstanceNormalizationGradient"; }
-  [[nodiscard]] std::shared_ptr<CNNInstanceNormalizationGradient> copy(
-      const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<CNNInstanceNormalizationGradient> decode(
-      Coder& coder, const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<CNNInstanceNormalizationGradient>(coder, device);
-  }
   [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override {
     return forwardClassName == "CNNInstanceNormalization";
   }
 
  protected:
-  using ImageNormalizationGradientKernel::ImageNormalizationGradientKernel;
+  using KernelClass::KernelClass;
   CNNInstanceNormalizationGradient(const CNNInstanceNormalizationGradient&) = default;
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
+
+ private:
+  friend KernelClass;
 };
 
 }  // namespace mps

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "mps/core/node.hpp"
+#include "mps/core/kernel/node.hpp"
 #include "mps/instance_normalization/group_normalization.hpp"
 
 /// Graph nodes of instance and group normalisation. In a training graph the gradients

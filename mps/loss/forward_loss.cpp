@@ -2,11 +2,11 @@
 
 #include <limits>
 
-#include "mps/core/call.hpp"
-#include "mps/core/coder.hpp"
-#include "mps/core/error.hpp"
-#include "mps/core/gradient_state.hpp"
-#include "mps/core/tensor_copy.hpp"
+#include "mps/core/coding/coder.hpp"
+#include "mps/core/image/gradient_state.hpp"
+#include "mps/core/kernel/call.hpp"
+#include "mps/core/plan/tensor_copy.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/loss/loss_call.hpp"
 #include "mtl/command_buffer.hpp"
 
@@ -57,17 +57,13 @@ constexpr std::size_t kStepWithWeights = 3;
 }  // namespace
 
 NNForwardLoss::NNForwardLoss(std::shared_ptr<mtl::Device> device, const CNNLossDescriptor& lossDescriptor)
-    : CNNKernel(std::move(device)), LossKernelProperties(lossDescriptor) {
+    : KernelClass(std::move(device)), LossKernelProperties(lossDescriptor) {
   checkDescriptor("NNForwardLoss", descriptor_);
 }
 
 std::shared_ptr<NNForwardLoss> NNForwardLoss::create(const std::shared_ptr<mtl::Device>& device,
                                                      const CNNLossDescriptor& lossDescriptor) {
   return std::shared_ptr<NNForwardLoss>(new NNForwardLoss(device, lossDescriptor));
-}
-
-std::shared_ptr<Kernel> NNForwardLoss::clone() const {
-  return std::shared_ptr<NNForwardLoss>(new NNForwardLoss(*this));
 }
 
 detail::PreparedCall NNForwardLoss::prepareForward(const detail::ForwardCall& /*call*/) const {
@@ -165,17 +161,13 @@ void NNForwardLoss::encodeStep(const std::shared_ptr<mtl::CommandBuffer>& comman
 }
 
 NNLossGradient::NNLossGradient(std::shared_ptr<mtl::Device> device, const CNNLossDescriptor& lossDescriptor)
-    : CNNGradientKernel(std::move(device)), LossKernelProperties(lossDescriptor) {
+    : KernelClass(std::move(device)), LossKernelProperties(lossDescriptor) {
   checkDescriptor("NNLossGradient", descriptor_);
 }
 
 std::shared_ptr<NNLossGradient> NNLossGradient::create(const std::shared_ptr<mtl::Device>& device,
                                                        const CNNLossDescriptor& lossDescriptor) {
   return std::shared_ptr<NNLossGradient>(new NNLossGradient(device, lossDescriptor));
-}
-
-std::shared_ptr<Kernel> NNLossGradient::clone() const {
-  return std::shared_ptr<NNLossGradient>(new NNLossGradient(*this));
 }
 
 bool NNLossGradient::acceptsForward(const std::string& forwardClassName) const {
@@ -270,10 +262,6 @@ void NNLossGradient::encodeStep(const std::shared_ptr<mtl::CommandBuffer>& comma
 
 std::shared_ptr<NNInitialGradient> NNInitialGradient::create(const std::shared_ptr<mtl::Device>& device) {
   return std::shared_ptr<NNInitialGradient>(new NNInitialGradient(device));
-}
-
-std::shared_ptr<Kernel> NNInitialGradient::clone() const {
-  return std::shared_ptr<NNInitialGradient>(new NNInitialGradient(*this));
 }
 
 detail::PreparedCall NNInitialGradient::prepareForward(const detail::ForwardCall& call) const {

@@ -7,8 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "mps/core/cnn_gradient_kernel.hpp"
-#include "mps/core/cnn_kernel.hpp"
+#include "mps/core/kernel/cnn_gradient_kernel.hpp"
+#include "mps/core/kernel/cnn_kernel.hpp"
+#include "mps/core/kernel/kernel_class.hpp"
 #include "mps/loss/loss_descriptor.hpp"
 
 /// Losses as kernels with a gradient kernel of their own (MPSNNLoss.h): the loss is an image like
@@ -34,7 +35,8 @@ class NNLossCallback : public SecureCoding {
 /// None, else 1 x 1 x 1 per image; across the batch the first image gets the loss, the others 0. State: the numbers of
 /// the encode, for NNLossGradient. Offset, clipRect and the ranges of channels keep their defaults.
 /// CNNLossDescriptor::lossScale is for CNNLoss alone: scale the first gradient instead.
-class NNForwardLoss : public CNNKernel, public detail::LossKernelProperties {
+class NNForwardLoss : public detail::KernelClass<NNForwardLoss, CNNKernel, "NNForwardLoss">,
+                      public detail::LossKernelProperties {
  public:
   /// The library's own.
   NNForwardLoss(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
@@ -42,15 +44,6 @@ class NNForwardLoss : public CNNKernel, public detail::LossKernelProperties {
   /// @throws Error for values out of the ranges that CNNLossDescriptor names, and with a lossScale.
   static std::shared_ptr<NNForwardLoss> create(const std::shared_ptr<mtl::Device>& device,
                                                const CNNLossDescriptor& lossDescriptor);
-  [[nodiscard]] std::string className() const override { return "NNForwardLoss"; }
-  [[nodiscard]] std::shared_ptr<NNForwardLoss> copy(
-      const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<NNForwardLoss> decode(Coder& coder,
-                                               const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<NNForwardLoss>(coder, device);
-  }
 
   /// @name Encodes. The forms without labels that the base class has throw.
   /// @param weights           empty: 1
@@ -78,9 +71,11 @@ class NNForwardLoss : public CNNKernel, public detail::LossKernelProperties {
   NNForwardLoss(std::shared_ptr<mtl::Device> device, const CNNLossDescriptor& lossDescriptor);
   NNForwardLoss(const NNForwardLoss&) = default;
   void codeProperties(Coder& coder) override;
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
   [[nodiscard]] std::size_t producedFeatureChannels(std::size_t sourceFeatureChannels) const override;
   void adjustDestination(ImageDescriptor& destination, const ImageDescriptor& source) override;
+
+ private:
+  friend KernelClass;
 };
 
 /// The gradient of NNForwardLoss with respect to the predictions or the labels (MPSNNLossGradient).
@@ -106,7 +101,8 @@ class NNForwardLoss : public CNNKernel, public detail::LossKernelProperties {
 ///     auto ones = mps::NNInitialGradient::create(device)->encodeBatch(commandBuffer, value);
 ///     auto gradient = mps::NNLossGradient::create(device, descriptor);
 ///     auto dx = gradient->encodeBatch(commandBuffer, ones, x, labels, {}, states);
-class NNLossGradient : public CNNGradientKernel, public detail::LossKernelProperties {
+class NNLossGradient : public detail::KernelClass<NNLossGradient, CNNGradientKernel, "NNLossGradient">,
+                       public detail::LossKernelProperties {
  public:
   /// The library's own.
   NNLossGradient(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
@@ -114,15 +110,6 @@ class NNLossGradient : public CNNGradientKernel, public detail::LossKernelProper
   /// @throws Error as NNForwardLoss::create.
   static std::shared_ptr<NNLossGradient> create(const std::shared_ptr<mtl::Device>& device,
                                                 const CNNLossDescriptor& lossDescriptor);
-  [[nodiscard]] std::string className() const override { return "NNLossGradient"; }
-  [[nodiscard]] std::shared_ptr<NNLossGradient> copy(
-      const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<NNLossGradient> decode(Coder& coder,
-                                                const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<NNLossGradient>(coder, device);
-  }
   /// false: of the predictions; true: of the labels, which then have the size of the predictions. false.
   [[nodiscard]] bool computeLabelGradients() const { return computeLabelGradients_; }
   void setComputeLabelGradients(bool value) { computeLabelGradients_ = value; }
@@ -160,9 +147,9 @@ class NNLossGradient : public CNNGradientKernel, public detail::LossKernelProper
   NNLossGradient(std::shared_ptr<mtl::Device> device, const CNNLossDescriptor& lossDescriptor);
   NNLossGradient(const NNLossGradient&) = default;
   void codeProperties(Coder& coder) override;
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
 
  private:
+  friend KernelClass;
   bool computeLabelGradients_ = false;
   bool dividesByCount_ = true;
 };
@@ -170,26 +157,19 @@ class NNLossGradient : public CNNGradientKernel, public detail::LossKernelProper
 /// The gradient of a number with respect to itself (MPSNNInitialGradient): ones, as many as the source has elements.
 /// The source is not read. Where a loss was reduced across the batch the ones of the other images change nothing: their
 /// losses are constants.
-class NNInitialGradient : public CNNKernel {
+class NNInitialGradient : public detail::KernelClass<NNInitialGradient, CNNKernel, "NNInitialGradient"> {
  public:
   static std::shared_ptr<NNInitialGradient> create(const std::shared_ptr<mtl::Device>& device);
-  [[nodiscard]] std::string className() const override { return "NNInitialGradient"; }
-  [[nodiscard]] std::shared_ptr<NNInitialGradient> copy(
-      const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<NNInitialGradient> decode(Coder& coder,
-                                                   const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<NNInitialGradient>(coder, device);
-  }
   [[nodiscard]] bool isItsOwnGradient() const override { return true; }
   [[nodiscard]] detail::PreparedCall prepareForward(const detail::ForwardCall& call) const override;
 
  protected:
-  using CNNKernel::CNNKernel;
+  using KernelClass::KernelClass;
   NNInitialGradient(const NNInitialGradient&) = default;
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
   [[nodiscard]] bool makesState() const override { return false; }
+
+ private:
+  friend KernelClass;
 };
 
 }  // namespace mps

@@ -1,10 +1,10 @@
 #include "mps/loss/loss.hpp"
 
-#include "mps/core/call.hpp"
-#include "mps/core/coder.hpp"
-#include "mps/core/error.hpp"
-#include "mps/core/loss_scale.hpp"
-#include "mps/core/shared_copies.hpp"
+#include "mps/core/coding/coder.hpp"
+#include "mps/core/kernel/call.hpp"
+#include "mps/core/layer/loss_scale.hpp"
+#include "mps/core/layer/shared_copies.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/loss/loss_call.hpp"
 #include "mps/loss/loss_labels.hpp"
 #include "mtl/command_buffer.hpp"
@@ -12,7 +12,7 @@
 namespace mps {
 
 CNNLoss::CNNLoss(std::shared_ptr<mtl::Device> device, const CNNLossDescriptor& lossDescriptor)
-    : CNNKernel(std::move(device)), descriptor_(lossDescriptor) {
+    : KernelClass(std::move(device)), descriptor_(lossDescriptor) {
   checkDescriptor();
 }
 
@@ -28,10 +28,6 @@ void CNNLoss::checkDescriptor() const {
 std::shared_ptr<CNNLoss> CNNLoss::create(const std::shared_ptr<mtl::Device>& device,
                                          const CNNLossDescriptor& lossDescriptor) {
   return std::shared_ptr<CNNLoss>(new CNNLoss(device, lossDescriptor));
-}
-
-std::shared_ptr<Kernel> CNNLoss::clone() const {
-  return std::shared_ptr<CNNLoss>(new CNNLoss(*this));
 }
 
 void CNNLoss::didCopy(bool /*hasMoved*/) {

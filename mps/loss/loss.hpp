@@ -8,7 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "mps/core/cnn_kernel.hpp"
+#include "mps/core/kernel/cnn_kernel.hpp"
+#include "mps/core/kernel/kernel_class.hpp"
 #include "mps/loss/loss_descriptor.hpp"
 
 /// Losses (MPSCNNLoss.h). Without reduceAcrossBatch an image's loss and gradient have the same bits wherever
@@ -137,7 +138,10 @@ using CNNLossLabelsBatch = StateBatch;
 /// For the mean over a batch of N give the weight 1 / N with reduction Sum. SoftMaxCrossEntropy contains the
 /// softmax. With numberOfClasses above 1 only so many channels count for SoftMaxCrossEntropy; otherwise all
 /// channels of the predictions.
-class CNNLoss : public CNNKernel {
+///
+/// copy() on another device has a copy of the lossScale that copies of its optimisers have, too, and so in the copy of a graph:
+/// LossScale.
+class CNNLoss : public detail::KernelClass<CNNLoss, CNNKernel, "CNNLoss"> {
  public:
   /// The library's own.
   CNNLoss(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
@@ -145,15 +149,6 @@ class CNNLoss : public CNNKernel {
   /// @throws Error for values out of the ranges that CNNLossDescriptor names.
   static std::shared_ptr<CNNLoss> create(const std::shared_ptr<mtl::Device>& device,
                                          const CNNLossDescriptor& lossDescriptor);
-  [[nodiscard]] std::string className() const override { return "CNNLoss"; }
-  /// On another device with a copy of the lossScale that copies of its optimisers have, too, and so in the copy of a graph:
-  /// LossScale.
-  [[nodiscard]] std::shared_ptr<CNNLoss> copy(const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<CNNLoss> decode(Coder& coder, const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<CNNLoss>(coder, device);
-  }
   [[nodiscard]] CNNLossType lossType() const { return descriptor_.lossType(); }
   [[nodiscard]] CNNReductionType reductionType() const { return descriptor_.reductionType(); }
   [[nodiscard]] bool reduceAcrossBatch() const { return descriptor_.reduceAcrossBatch(); }
@@ -191,10 +186,10 @@ class CNNLoss : public CNNKernel {
   CNNLoss(const CNNLoss&) = default;
   void codeProperties(Coder& coder) override;
   void didCopy(bool hasMoved) override;
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
   [[nodiscard]] bool makesState() const override { return false; }
 
  private:
+  friend KernelClass;
   void checkDescriptor() const;
 
   CNNLossDescriptor descriptor_;

@@ -7,10 +7,10 @@
 #include <stdexcept>
 #include <string>
 
-#include "mps/core/checked_number.hpp"
-#include "mps/core/error.hpp"
-#include "mps/core/loss_scale_problem.hpp"
-#include "mps/core/plan_for.hpp"
+#include "mps/core/layer/loss_scale_problem.hpp"
+#include "mps/core/plan/plan_for.hpp"
+#include "mps/core/types/checked_number.hpp"
+#include "mps/core/types/error.hpp"
 #include "mtl/buffer.hpp"
 #include "mtl/command_buffer.hpp"
 #include "mtl/device.hpp"

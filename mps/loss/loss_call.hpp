@@ -6,10 +6,10 @@
 #include <memory>
 #include <string>
 
-#include "mps/core/call.hpp"
-#include "mps/core/cnn_kernel.hpp"
-#include "mps/core/image_batch.hpp"
-#include "mps/core/loss_scale.hpp"
+#include "mps/core/image/image_batch.hpp"
+#include "mps/core/kernel/call.hpp"
+#include "mps/core/kernel/cnn_kernel.hpp"
+#include "mps/core/layer/loss_scale.hpp"
 #include "mps/loss/loss_labels.hpp"
 #include "mps/loss/loss_problem.hpp"
 

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <limits>
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 #include "mtl/buffer.hpp"
 #include "mtl/command_buffer.hpp"
 #include "mtl/device.hpp"

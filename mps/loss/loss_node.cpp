@@ -1,6 +1,6 @@
 #include "mps/loss/loss_node.hpp"
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/loss/forward_loss.hpp"
 #include "mps/loss/loss.hpp"
 

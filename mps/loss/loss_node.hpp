@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "mps/core/node.hpp"
+#include "mps/core/kernel/node.hpp"
 #include "mps/loss/loss_descriptor.hpp"
 
 namespace mps {

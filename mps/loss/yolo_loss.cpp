@@ -4,12 +4,12 @@
 #include <cstdint>
 #include <utility>
 
-#include "mps/core/call.hpp"
-#include "mps/core/checked_number.hpp"
-#include "mps/core/coder.hpp"
-#include "mps/core/core_decoders.hpp"
-#include "mps/core/error.hpp"
-#include "mps/core/plan_for.hpp"
+#include "mps/core/coding/coder.hpp"
+#include "mps/core/coding/core_decoders.hpp"
+#include "mps/core/kernel/call.hpp"
+#include "mps/core/plan/plan_for.hpp"
+#include "mps/core/types/checked_number.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/loss/loss_call.hpp"
 #include "mps/loss/loss_labels.hpp"
 #include "mps/loss/loss_problem.hpp"
@@ -60,7 +60,7 @@ YOLOLossPart numbersOf(const CNNLoss& loss) {
 }  // namespace
 
 CNNYOLOLoss::CNNYOLOLoss(std::shared_ptr<mtl::Device> device, const CNNYOLOLossDescriptor& lossDescriptor)
-    : CNNKernel(std::move(device)),
+    : KernelClass(std::move(device)),
       descriptor_(lossDescriptor),
       lossXY_(partOf(this->device(), "XYLossDescriptor", descriptor_.XYLossDescriptor(), reductionType())),
       lossWH_(partOf(this->device(), "WHLossDescriptor", descriptor_.WHLossDescriptor(), reductionType())),
@@ -91,10 +91,6 @@ CNNYOLOLoss::CNNYOLOLoss(std::shared_ptr<mtl::Device> device, const CNNYOLOLossD
 std::shared_ptr<CNNYOLOLoss> CNNYOLOLoss::create(const std::shared_ptr<mtl::Device>& device,
                                                  const CNNYOLOLossDescriptor& lossDescriptor) {
   return std::shared_ptr<CNNYOLOLoss>(new CNNYOLOLoss(device, lossDescriptor));
-}
-
-std::shared_ptr<Kernel> CNNYOLOLoss::clone() const {
-  return std::shared_ptr<CNNYOLOLoss>(new CNNYOLOLoss(*this));
 }
 
 detail::PreparedCall CNNYOLOLoss::prepareForward(const detail::ForwardCall& /*call*/) const {

@@ -5,7 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "mps/core/cnn_kernel.hpp"
+#include "mps/core/kernel/cnn_kernel.hpp"
+#include "mps/core/kernel/kernel_class.hpp"
 #include "mps/loss/loss.hpp"
 #include "mps/loss/yolo_loss_descriptor.hpp"
 
@@ -35,25 +36,16 @@ namespace mps {
 /// times the weights image; the loss is the reduction of the values, Mean by all M A channels. The gradient is the
 /// derivative of their sum with obj, noobj and IOU held constant, never divided by a count. What does not count is 0,
 /// whatever predictions and labels are there. Labels and weights have the size of the predictions and every format.
-class CNNYOLOLoss final : public CNNKernel {
+class CNNYOLOLoss final : public detail::KernelClass<CNNYOLOLoss, CNNKernel, "CNNYOLOLoss"> {
  public:
   /// The library's own.
   CNNYOLOLoss(std::shared_ptr<mtl::Device> device, detail::Decoding decoding)
-      : CNNKernel(std::move(device), decoding),
+      : KernelClass(std::move(device), decoding),
         descriptor_(CNNYOLOLossDescriptor::cnnLossDescriptor({}, {}, {}, {}, {}, {}, 0)) {}
   /// @throws Error unless there are 1 to 64 anchors, as many pairs as anchors, sizes of anchors are positive, and the
   /// four losses are in the ranges that CNNLossDescriptor names; for the cosine distance and a loss scale
   static std::shared_ptr<CNNYOLOLoss> create(const std::shared_ptr<mtl::Device>& device,
                                              const CNNYOLOLossDescriptor& lossDescriptor);
-  [[nodiscard]] std::string className() const override { return "CNNYOLOLoss"; }
-  [[nodiscard]] std::shared_ptr<CNNYOLOLoss> copy(
-      const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<CNNYOLOLoss> decode(Coder& coder,
-                                             const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<CNNYOLOLoss>(coder, device);
-  }
   /// The four losses, for their properties. @{
   [[nodiscard]] const std::shared_ptr<CNNLoss>& lossXY() const { return lossXY_; }
   [[nodiscard]] const std::shared_ptr<CNNLoss>& lossWH() const { return lossWH_; }
@@ -96,10 +88,10 @@ class CNNYOLOLoss final : public CNNKernel {
                               const ImageBatch& destinationImages) override;
 
  protected:
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
   [[nodiscard]] bool makesState() const override { return false; }
 
  private:
+  friend KernelClass;
   CNNYOLOLoss(std::shared_ptr<mtl::Device> device, const CNNYOLOLossDescriptor& lossDescriptor);
   CNNYOLOLoss(const CNNYOLOLoss&) = default;
   void codeProperties(Coder& coder) override;

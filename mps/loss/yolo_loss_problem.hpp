@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "mps/core/plan.hpp"
-#include "mps/core/plan_for.hpp"
-#include "mps/core/tensor_shape.hpp"
+#include "mps/core/plan/plan.hpp"
+#include "mps/core/plan/plan_for.hpp"
+#include "mps/core/types/tensor_shape.hpp"
 #include "mps/loss/loss_descriptor.hpp"
 #include "mps/loss/loss_numbers.hpp"
 

@@ -2,10 +2,10 @@
 
 #include <string>
 
-#include "mps/core/checked_number.hpp"
-#include "mps/core/coder.hpp"
-#include "mps/core/error.hpp"
-#include "mps/core/matrix_encoding.hpp"
+#include "mps/core/array/matrix_encoding.hpp"
+#include "mps/core/coding/coder.hpp"
+#include "mps/core/types/checked_number.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/matrix/matrix_problem.hpp"
 #include "mps/matrix/matrix_product.hpp"
 
@@ -41,7 +41,7 @@ MatrixMultiplication::MatrixMultiplication(std::shared_ptr<mtl::Device> device, 
                                            bool transposeRight, std::size_t resultRows,
                                            std::size_t resultColumns, std::size_t interiorColumns,
                                            double alpha, double beta)
-    : MatrixKernel(std::move(device)),
+    : KernelClass(std::move(device)),
       transposeLeft_(transposeLeft),
       transposeRight_(transposeRight),
       resultRows_(resultRows),
@@ -65,10 +65,6 @@ std::shared_ptr<MatrixMultiplication> MatrixMultiplication::create(const std::sh
                                                                    std::size_t resultColumns,
                                                                    std::size_t interiorColumns) {
   return create(device, false, false, resultRows, resultColumns, interiorColumns, 1, 0);
-}
-
-std::shared_ptr<Kernel> MatrixMultiplication::clone() const {
-  return std::shared_ptr<Kernel>(new MatrixMultiplication(*this));
 }
 
 void MatrixMultiplication::encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
@@ -98,7 +94,7 @@ void MatrixMultiplication::encode(const std::shared_ptr<mtl::CommandBuffer>& com
 MatrixVectorMultiplication::MatrixVectorMultiplication(std::shared_ptr<mtl::Device> device, bool transpose,
                                                        std::size_t rows, std::size_t columns, double alpha,
                                                        double beta)
-    : MatrixBinaryKernel(std::move(device)),
+    : KernelClass(std::move(device)),
       transpose_(transpose),
       rows_(rows),
       columns_(columns),
@@ -115,10 +111,6 @@ std::shared_ptr<MatrixVectorMultiplication> MatrixVectorMultiplication::create(
 std::shared_ptr<MatrixVectorMultiplication> MatrixVectorMultiplication::create(
     const std::shared_ptr<mtl::Device>& device, std::size_t rows, std::size_t columns) {
   return create(device, false, rows, columns, 1, 0);
-}
-
-std::shared_ptr<Kernel> MatrixVectorMultiplication::clone() const {
-  return std::shared_ptr<Kernel>(new MatrixVectorMultiplication(*this));
 }
 
 void MatrixVectorMultiplication::encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,

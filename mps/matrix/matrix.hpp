@@ -4,13 +4,14 @@
 #include <memory>
 #include <string>
 
-#include "mps/core/matrix.hpp"
-#include "mps/core/matrix_kernel.hpp"
-#include "mps/core/vector.hpp"
+#include "mps/core/array/matrix.hpp"
+#include "mps/core/array/matrix_kernel.hpp"
+#include "mps/core/array/vector.hpp"
+#include "mps/core/kernel/kernel_class.hpp"
 #include "mtl/types.hpp"
 
 /// Products (MPSMatrixMultiplication.h). Origins, batches and types are described in
-/// mps/core/matrix_kernel.hpp.
+/// mps/core/array/matrix_kernel.hpp.
 namespace mps {
 
 /// C = alpha op(A) op(B) + beta C, op the identity or the transpose (MPSMatrixMultiplication).
@@ -21,7 +22,8 @@ namespace mps {
 ///
 ///     auto product = mps::MatrixMultiplication::create(device, rows, columns, interior);
 ///     product->encode(commandBuffer, left, right, result);
-class MatrixMultiplication : public MatrixKernel {
+class MatrixMultiplication
+    : public detail::KernelClass<MatrixMultiplication, MatrixKernel, "MatrixMultiplication"> {
  public:
   /// The library's own.
   MatrixMultiplication(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
@@ -35,15 +37,6 @@ class MatrixMultiplication : public MatrixKernel {
   static std::shared_ptr<MatrixMultiplication> create(const std::shared_ptr<mtl::Device>& device,
                                                       std::size_t resultRows, std::size_t resultColumns,
                                                       std::size_t interiorColumns);
-  [[nodiscard]] std::string className() const override { return "MatrixMultiplication"; }
-  [[nodiscard]] std::shared_ptr<MatrixMultiplication> copy(
-      const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<MatrixMultiplication> decode(Coder& coder,
-                                                      const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<MatrixMultiplication>(coder, device);
-  }
   [[nodiscard]] const mtl::Origin& leftMatrixOrigin() const { return leftMatrixOrigin_; }
   void setLeftMatrixOrigin(const mtl::Origin& origin) { leftMatrixOrigin_ = origin; }
   [[nodiscard]] const mtl::Origin& rightMatrixOrigin() const { return rightMatrixOrigin_; }
@@ -64,9 +57,9 @@ class MatrixMultiplication : public MatrixKernel {
                        double alpha, double beta);
   MatrixMultiplication(const MatrixMultiplication&) = default;
   void codeProperties(Coder& coder) override;
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
 
  private:
+  friend KernelClass;
   bool transposeLeft_;
   bool transposeRight_;
   std::size_t resultRows_;
@@ -83,7 +76,8 @@ class MatrixMultiplication : public MatrixKernel {
 ///
 /// op(A) is rows x columns. primarySourceMatrixOrigin belongs to A; the x of secondarySourceMatrixOrigin and
 /// resultMatrixOrigin is the first element of x and y, their y is 0. With beta 0 the old y is not read.
-class MatrixVectorMultiplication : public MatrixBinaryKernel {
+class MatrixVectorMultiplication : public detail::KernelClass<MatrixVectorMultiplication, MatrixBinaryKernel,
+                                                              "MatrixVectorMultiplication"> {
  public:
   /// The library's own.
   MatrixVectorMultiplication(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
@@ -94,15 +88,6 @@ class MatrixVectorMultiplication : public MatrixBinaryKernel {
   /// Without transpose, alpha 1, beta 0.
   static std::shared_ptr<MatrixVectorMultiplication> create(const std::shared_ptr<mtl::Device>& device,
                                                             std::size_t rows, std::size_t columns);
-  [[nodiscard]] std::string className() const override { return "MatrixVectorMultiplication"; }
-  [[nodiscard]] std::shared_ptr<MatrixVectorMultiplication> copy(
-      const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<MatrixVectorMultiplication> decode(
-      Coder& coder, const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<MatrixVectorMultiplication>(coder, device);
-  }
 
   /// @throws Error as MatrixMultiplication::encode
   using Kernel::encode;
@@ -115,9 +100,9 @@ class MatrixVectorMultiplication : public MatrixBinaryKernel {
                              std::size_t columns, double alpha, double beta);
   MatrixVectorMultiplication(const MatrixVectorMultiplication&) = default;
   void codeProperties(Coder& coder) override;
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
 
  private:
+  friend KernelClass;
   bool transpose_;
   std::size_t rows_;
   std::size_t columns_;

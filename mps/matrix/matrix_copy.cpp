@@ -4,9 +4,9 @@
 #include <optional>
 #include <utility>
 
-#include "mps/core/coder.hpp"
-#include "mps/core/error.hpp"
-#include "mps/core/matrix_encoding.hpp"
+#include "mps/core/array/matrix_encoding.hpp"
+#include "mps/core/coding/coder.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/matrix/matrix_problem.hpp"
 #include "mtl/buffer.hpp"
 #include "mtl/device.hpp"
@@ -78,10 +78,6 @@ std::shared_ptr<MatrixCopy> MatrixCopy::create(const std::shared_ptr<mtl::Device
                                                bool sourcesAreTransposed, bool destinationsAreTransposed) {
   return std::shared_ptr<MatrixCopy>(
       new MatrixCopy(device, copyRows, copyColumns, sourcesAreTransposed, destinationsAreTransposed));
-}
-
-std::shared_ptr<Kernel> MatrixCopy::clone() const {
-  return std::shared_ptr<Kernel>(new MatrixCopy(*this));
 }
 
 namespace {

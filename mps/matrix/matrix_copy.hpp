@@ -7,9 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "mps/core/kernel.hpp"
-#include "mps/core/matrix.hpp"
-#include "mps/core/vector.hpp"
+#include "mps/core/array/matrix.hpp"
+#include "mps/core/array/vector.hpp"
+#include "mps/core/kernel/kernel.hpp"
+#include "mps/core/kernel/kernel_class.hpp"
 
 /// Copies of parts of matrices (MPSMatrixCopy in MPSMatrixCombination.h).
 namespace mps {
@@ -83,7 +84,7 @@ class MatrixCopyDescriptor {
 /// have the same type, of at most 4 bytes; bits are copied. Of matrices that hold several the first one counts. Offsets
 /// and permutations that are vectors are device data: what they place outside a matrix is left out, so that with a vector
 /// of offsets a copyRows or copyColumns beyond the sources means all that there is.
-class MatrixCopy : public Kernel {
+class MatrixCopy : public detail::KernelClass<MatrixCopy, Kernel, "MatrixCopy"> {
  public:
   /// The library's own.
   MatrixCopy(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
@@ -91,14 +92,6 @@ class MatrixCopy : public Kernel {
   static std::shared_ptr<MatrixCopy> create(const std::shared_ptr<mtl::Device>& device, std::size_t copyRows,
                                             std::size_t copyColumns, bool sourcesAreTransposed,
                                             bool destinationsAreTransposed);
-  [[nodiscard]] std::string className() const override { return "MatrixCopy"; }
-  [[nodiscard]] std::shared_ptr<MatrixCopy> copy(const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<MatrixCopy> decode(Coder& coder,
-                                            const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<MatrixCopy>(coder, device);
-  }
   [[nodiscard]] std::size_t copyRows() const { return copyRows_; }
   [[nodiscard]] std::size_t copyColumns() const { return copyColumns_; }
   [[nodiscard]] bool sourcesAreTransposed() const { return sourcesAreTransposed_; }
@@ -122,16 +115,16 @@ class MatrixCopy : public Kernel {
  protected:
   MatrixCopy(std::shared_ptr<mtl::Device> device, std::size_t copyRows, std::size_t copyColumns,
              bool sourcesAreTransposed, bool destinationsAreTransposed)
-      : Kernel(std::move(device)),
+      : KernelClass(std::move(device)),
         copyRows_(copyRows),
         copyColumns_(copyColumns),
         sourcesAreTransposed_(sourcesAreTransposed),
         destinationsAreTransposed_(destinationsAreTransposed) {}
   MatrixCopy(const MatrixCopy&) = default;
   void codeProperties(Coder& coder) override;
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
 
  private:
+  friend KernelClass;
   std::size_t copyRows_;
   std::size_t copyColumns_;
   bool sourcesAreTransposed_;

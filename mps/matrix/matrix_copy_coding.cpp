@@ -2,11 +2,11 @@
 #include <cstring>
 #include <map>
 
-#include "mps/core/array_storage.hpp"
-#include "mps/core/coded_floats.hpp"
-#include "mps/core/coder.hpp"
-#include "mps/core/error.hpp"
-#include "mps/core/kernel.hpp"
+#include "mps/core/array/array_storage.hpp"
+#include "mps/core/coding/coded_floats.hpp"
+#include "mps/core/coding/coder.hpp"
+#include "mps/core/kernel/kernel.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/matrix/matrix_copy.hpp"
 #include "mtl/buffer.hpp"
 #include "mtl/device.hpp"

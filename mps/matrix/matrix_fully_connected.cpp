@@ -2,10 +2,10 @@
 
 #include <optional>
 
-#include "mps/core/checked_number.hpp"
-#include "mps/core/coder.hpp"
-#include "mps/core/matrix_encoding.hpp"
-#include "mps/core/row_sum.hpp"
+#include "mps/core/array/matrix_encoding.hpp"
+#include "mps/core/coding/coder.hpp"
+#include "mps/core/layer/row_sum.hpp"
+#include "mps/core/types/checked_number.hpp"
 #include "mps/matrix/matrix_product.hpp"
 
 namespace mps {
@@ -94,10 +94,6 @@ std::shared_ptr<MatrixFullyConnected> MatrixFullyConnected::create(
   return std::shared_ptr<MatrixFullyConnected>(new MatrixFullyConnected(device));
 }
 
-std::shared_ptr<Kernel> MatrixFullyConnected::clone() const {
-  return std::shared_ptr<Kernel>(new MatrixFullyConnected(*this));
-}
-
 void MatrixFullyConnected::encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                                   const std::shared_ptr<Matrix>& inputMatrix,
                                   const std::shared_ptr<Matrix>& weightMatrix,
@@ -138,10 +134,6 @@ void MatrixFullyConnected::encode(const std::shared_ptr<mtl::CommandBuffer>& com
 std::shared_ptr<MatrixFullyConnectedGradient> MatrixFullyConnectedGradient::create(
     const std::shared_ptr<mtl::Device>& device) {
   return std::shared_ptr<MatrixFullyConnectedGradient>(new MatrixFullyConnectedGradient(device));
-}
-
-std::shared_ptr<Kernel> MatrixFullyConnectedGradient::clone() const {
-  return std::shared_ptr<Kernel>(new MatrixFullyConnectedGradient(*this));
 }
 
 void MatrixFullyConnectedGradient::encodeGradientForData(

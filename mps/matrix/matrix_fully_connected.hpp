@@ -5,14 +5,15 @@
 #include <memory>
 #include <string>
 
-#include "mps/core/kernel_neuron.hpp"
-#include "mps/core/matrix.hpp"
-#include "mps/core/matrix_kernel.hpp"
-#include "mps/core/vector.hpp"
+#include "mps/core/array/matrix.hpp"
+#include "mps/core/array/matrix_kernel.hpp"
+#include "mps/core/array/vector.hpp"
+#include "mps/core/kernel/kernel_class.hpp"
+#include "mps/core/neuron/kernel_neuron.hpp"
 
 /// Fully connected layers made of matrices (MPSMatrixFullyConnected.h). Rows of
 /// the input are samples, its columns inputs; the weights have a row for each input and a column for each output, which
-/// is the transpose of CNNFullyConnected's. Origins, batches and types are described in mps/core/matrix_kernel.hpp;
+/// is the transpose of CNNFullyConnected's. Origins, batches and types are described in mps/core/array/matrix_kernel.hpp;
 /// vectors have the type of the matrices.
 namespace mps {
 
@@ -39,20 +40,12 @@ class MatrixFullyConnectedProperties : public MatrixSampleLimits {
 
 /// y = f(alpha x W + bias) (MPSMatrixFullyConnected). The primary source is x, the secondary one W. Sums are float32,
 /// rounded once behind the neuron.
-class MatrixFullyConnected : public MatrixBinaryKernel,
-                             public KernelNeuron,
-                             public detail::MatrixFullyConnectedProperties {
+class MatrixFullyConnected
+    : public detail::KernelClass<MatrixFullyConnected, MatrixBinaryKernel, "MatrixFullyConnected">,
+      public KernelNeuron,
+      public detail::MatrixFullyConnectedProperties {
  public:
   static std::shared_ptr<MatrixFullyConnected> create(const std::shared_ptr<mtl::Device>& device);
-  [[nodiscard]] std::string className() const override { return "MatrixFullyConnected"; }
-  [[nodiscard]] std::shared_ptr<MatrixFullyConnected> copy(
-      const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<MatrixFullyConnected> decode(Coder& coder,
-                                                      const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<MatrixFullyConnected>(coder, device);
-  }
 
   /// @param biasVector one element for each output, from its first element on; null: 0. @throws Error for types that are
   /// not Float32 or Float16 or differ, an origin outside its matrix, a result or bias that is too small, a result that
@@ -63,10 +56,12 @@ class MatrixFullyConnected : public MatrixBinaryKernel,
               const std::shared_ptr<Vector>& biasVector, const std::shared_ptr<Matrix>& resultMatrix);
 
  protected:
-  using MatrixBinaryKernel::MatrixBinaryKernel;
+  using KernelClass::KernelClass;
   MatrixFullyConnected(const MatrixFullyConnected&) = default;
   void codeProperties(Coder& coder) override;
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
+
+ private:
+  friend KernelClass;
 };
 
 /// The gradients of MatrixFullyConnected without a neuron (MPSMatrixFullyConnectedGradient); for one with a neuron put a
@@ -82,19 +77,12 @@ class MatrixFullyConnected : public MatrixBinaryKernel,
 ///     auto gradient = mps::MatrixFullyConnectedGradient::create(device);
 ///     gradient->encodeGradientForData(commandBuffer, dy, weights, dx);
 ///     gradient->encodeGradientForWeightsAndBias(commandBuffer, dy, x, dWeights, dBias);
-class MatrixFullyConnectedGradient : public MatrixBinaryKernel,
-                                     public detail::MatrixFullyConnectedProperties {
+class MatrixFullyConnectedGradient
+    : public detail::KernelClass<MatrixFullyConnectedGradient, MatrixBinaryKernel,
+                                 "MatrixFullyConnectedGradient">,
+      public detail::MatrixFullyConnectedProperties {
  public:
   static std::shared_ptr<MatrixFullyConnectedGradient> create(const std::shared_ptr<mtl::Device>& device);
-  [[nodiscard]] std::string className() const override { return "MatrixFullyConnectedGradient"; }
-  [[nodiscard]] std::shared_ptr<MatrixFullyConnectedGradient> copy(
-      const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<MatrixFullyConnectedGradient> decode(
-      Coder& coder, const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<MatrixFullyConnectedGradient>(coder, device);
-  }
 
   /// @throws Error as MatrixFullyConnected::encode
   void encodeGradientForData(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
@@ -110,10 +98,12 @@ class MatrixFullyConnectedGradient : public MatrixBinaryKernel,
                                        const std::shared_ptr<Vector>& resultGradientForBiasVector);
 
  protected:
-  using MatrixBinaryKernel::MatrixBinaryKernel;
+  using KernelClass::KernelClass;
   MatrixFullyConnectedGradient(const MatrixFullyConnectedGradient&) = default;
   void codeProperties(Coder& coder) override;
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
+
+ private:
+  friend KernelClass;
 };
 
 }  // namespace mps

@@ -1,9 +1,9 @@
 #include "mps/matrix/matrix_image_copy.hpp"
 
-#include "mps/core/array_storage.hpp"
-#include "mps/core/coder.hpp"
-#include "mps/core/error.hpp"
-#include "mps/core/matrix_call.hpp"
+#include "mps/core/array/array_storage.hpp"
+#include "mps/core/array/matrix_call.hpp"
+#include "mps/core/coding/coder.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/matrix/matrix_problem.hpp"
 #include "mtl/command_buffer.hpp"
 
@@ -73,10 +73,6 @@ std::shared_ptr<ImageCopyToMatrix> ImageCopyToMatrix::create(const std::shared_p
   return std::shared_ptr<ImageCopyToMatrix>(new ImageCopyToMatrix(device, dataLayout));
 }
 
-std::shared_ptr<Kernel> ImageCopyToMatrix::clone() const {
-  return std::shared_ptr<Kernel>(new ImageCopyToMatrix(*this));
-}
-
 void ImageCopyToMatrix::encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                                const std::shared_ptr<Image>& sourceImage,
                                const std::shared_ptr<Matrix>& destinationMatrix) {
@@ -96,10 +92,6 @@ void ImageCopyToMatrix::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& c
 std::shared_ptr<MatrixCopyToImage> MatrixCopyToImage::create(const std::shared_ptr<mtl::Device>& device,
                                                              DataLayout dataLayout) {
   return std::shared_ptr<MatrixCopyToImage>(new MatrixCopyToImage(device, dataLayout));
-}
-
-std::shared_ptr<Kernel> MatrixCopyToImage::clone() const {
-  return std::shared_ptr<Kernel>(new MatrixCopyToImage(*this));
 }
 
 void MatrixCopyToImage::encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,

@@ -4,11 +4,12 @@
 #include <memory>
 #include <string>
 
-#include "mps/core/image.hpp"
-#include "mps/core/image_batch.hpp"
-#include "mps/core/kernel.hpp"
-#include "mps/core/matrix.hpp"
-#include "mps/core/types.hpp"
+#include "mps/core/array/matrix.hpp"
+#include "mps/core/image/image.hpp"
+#include "mps/core/image/image_batch.hpp"
+#include "mps/core/kernel/kernel.hpp"
+#include "mps/core/kernel/kernel_class.hpp"
+#include "mps/core/types/types.hpp"
 #include "mtl/types.hpp"
 
 /// Copies between images and the rows of a matrix (MPSImageCopy.h): for fully connected
@@ -52,20 +53,12 @@ class ImageMatrixCopy : public Kernel {
 };
 
 /// Copies images to a matrix (MPSImageCopyToMatrix). Takes one read off each temporary source image.
-class ImageCopyToMatrix : public ImageMatrixCopy {
+class ImageCopyToMatrix
+    : public detail::KernelClass<ImageCopyToMatrix, ImageMatrixCopy, "ImageCopyToMatrix"> {
  public:
   static std::shared_ptr<ImageCopyToMatrix> create(
       const std::shared_ptr<mtl::Device>& device,
       DataLayout dataLayout = DataLayout::FeatureChannelsxHeightxWidth);
-  [[nodiscard]] std::string className() const override { return "ImageCopyToMatrix"; }
-  [[nodiscard]] std::shared_ptr<ImageCopyToMatrix> copy(
-      const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<ImageCopyToMatrix> decode(Coder& coder,
-                                                   const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<ImageCopyToMatrix>(coder, device);
-  }
   /// Where the first element goes: x is the row, y the column, z is 0. {0, 0, 0}.
   [[nodiscard]] const mtl::Origin& destinationMatrixOrigin() const { return matrixOrigin(); }
   void setDestinationMatrixOrigin(const mtl::Origin& origin) { setMatrixOrigin(origin); }
@@ -82,25 +75,16 @@ class ImageCopyToMatrix : public ImageMatrixCopy {
                    const std::shared_ptr<Matrix>& destinationMatrix);
 
  protected:
-  using ImageMatrixCopy::ImageMatrixCopy;
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
+  using KernelClass::KernelClass;
 };
 
 /// Copies rows of a matrix to images (MPSMatrixCopyToImage). Takes one read off a temporary source matrix.
-class MatrixCopyToImage : public ImageMatrixCopy {
+class MatrixCopyToImage
+    : public detail::KernelClass<MatrixCopyToImage, ImageMatrixCopy, "MatrixCopyToImage"> {
  public:
   static std::shared_ptr<MatrixCopyToImage> create(
       const std::shared_ptr<mtl::Device>& device,
       DataLayout dataLayout = DataLayout::FeatureChannelsxHeightxWidth);
-  [[nodiscard]] std::string className() const override { return "MatrixCopyToImage"; }
-  [[nodiscard]] std::shared_ptr<MatrixCopyToImage> copy(
-      const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<MatrixCopyToImage> decode(Coder& coder,
-                                                   const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<MatrixCopyToImage>(coder, device);
-  }
   /// Where the first element comes from: x is the row, y the column, z is 0. {0, 0, 0}.
   [[nodiscard]] const mtl::Origin& sourceMatrixOrigin() const { return matrixOrigin(); }
   void setSourceMatrixOrigin(const mtl::Origin& origin) { setMatrixOrigin(origin); }
@@ -116,8 +100,7 @@ class MatrixCopyToImage : public ImageMatrixCopy {
                    const std::shared_ptr<Matrix>& sourceMatrix, const ImageBatch& destinationImages);
 
  protected:
-  using ImageMatrixCopy::ImageMatrixCopy;
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
+  using KernelClass::KernelClass;
 };
 
 }  // namespace mps

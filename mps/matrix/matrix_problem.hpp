@@ -7,10 +7,10 @@
 #include <span>
 #include <string>
 
-#include "mps/core/neuron_descriptor.hpp"
-#include "mps/core/plan.hpp"
-#include "mps/core/plan_for.hpp"
-#include "mps/core/tensor_shape.hpp"
+#include "mps/core/neuron/neuron_descriptor.hpp"
+#include "mps/core/plan/plan.hpp"
+#include "mps/core/plan/plan_for.hpp"
+#include "mps/core/types/tensor_shape.hpp"
 
 /// A matrix is a tensor of images = matrices, height = rows, width 1 and channels = columns; a vector is one
 /// row. Words of random bits have the format of float32.

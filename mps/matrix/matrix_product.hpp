@@ -1,6 +1,6 @@
 #pragma once
 
-#include "mps/core/matrix_encoding.hpp"
+#include "mps/core/array/matrix_encoding.hpp"
 #include "mps/matrix/matrix_problem.hpp"
 
 namespace mps::detail {

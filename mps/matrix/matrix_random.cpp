@@ -3,10 +3,10 @@
 #include <array>
 #include <cmath>
 
-#include "mps/core/array_storage.hpp"
-#include "mps/core/coder.hpp"
-#include "mps/core/error.hpp"
-#include "mps/core/matrix_call.hpp"
+#include "mps/core/array/array_storage.hpp"
+#include "mps/core/array/matrix_call.hpp"
+#include "mps/core/coding/coder.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/matrix/matrix_problem.hpp"
 #include "mtl/buffer.hpp"
 #include "mtl/command_buffer.hpp"
@@ -172,17 +172,13 @@ void MatrixRandom::encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuff
 MatrixRandomPhilox::MatrixRandomPhilox(std::shared_ptr<mtl::Device> device, DataType destinationDataType,
                                        std::uint64_t seed,
                                        const MatrixRandomDistributionDescriptor& distribution)
-    : MatrixRandom("MatrixRandomPhilox", std::move(device), destinationDataType, distribution), seed_(seed) {}
+    : KernelClass("MatrixRandomPhilox", std::move(device), destinationDataType, distribution), seed_(seed) {}
 
 std::shared_ptr<MatrixRandomPhilox> MatrixRandomPhilox::create(
     const std::shared_ptr<mtl::Device>& device, DataType destinationDataType, std::uint64_t seed,
     const MatrixRandomDistributionDescriptor& distributionDescriptor) {
   return std::shared_ptr<MatrixRandomPhilox>(
       new MatrixRandomPhilox(device, destinationDataType, seed, distributionDescriptor));
-}
-
-std::shared_ptr<Kernel> MatrixRandomPhilox::clone() const {
-  return std::shared_ptr<Kernel>(new MatrixRandomPhilox(*this));
 }
 
 void MatrixRandomPhilox::record(mtl::CommandBuffer& commandBuffer, MatrixRandomProblem problem,
@@ -201,13 +197,13 @@ void MatrixRandomPhilox::record(mtl::CommandBuffer& commandBuffer, MatrixRandomP
 MatrixRandomMTGP32::MatrixRandomMTGP32(std::shared_ptr<mtl::Device> device, DataType destinationDataType,
                                        std::uint64_t seed,
                                        const MatrixRandomDistributionDescriptor& distribution)
-    : MatrixRandom("MatrixRandomMTGP32", std::move(device), destinationDataType, distribution) {
+    : KernelClass("MatrixRandomMTGP32", std::move(device), destinationDataType, distribution) {
   std::array<std::uint32_t, detail::kMTGP32StateWords> state{};
   detail::seedMTGP32(static_cast<std::uint32_t>(seed) ^ static_cast<std::uint32_t>(seed >> 32U), state);
   start(std::as_bytes(std::span(state)));
 }
 
-MatrixRandomMTGP32::MatrixRandomMTGP32(const MatrixRandomMTGP32& other) : MatrixRandom(other) {
+MatrixRandomMTGP32::MatrixRandomMTGP32(const MatrixRandomMTGP32& other) : KernelClass(other) {
   start(std::as_bytes(other.synchronizedState_->contentsAs<const std::byte>()));
 }
 
@@ -216,10 +212,6 @@ std::shared_ptr<MatrixRandomMTGP32> MatrixRandomMTGP32::create(
     const MatrixRandomDistributionDescriptor& distributionDescriptor) {
   return std::shared_ptr<MatrixRandomMTGP32>(
       new MatrixRandomMTGP32(device, destinationDataType, seed, distributionDescriptor));
-}
-
-std::shared_ptr<Kernel> MatrixRandomMTGP32::clone() const {
-  return std::shared_ptr<Kernel>(new MatrixRandomMTGP32(*this));
 }
 
 void MatrixRandomMTGP32::start(std::span<const std::byte> state) {

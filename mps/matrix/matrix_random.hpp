@@ -7,10 +7,11 @@
 #include <span>
 #include <string>
 
-#include "mps/core/kernel.hpp"
-#include "mps/core/matrix.hpp"
-#include "mps/core/types.hpp"
-#include "mps/core/vector.hpp"
+#include "mps/core/array/matrix.hpp"
+#include "mps/core/array/vector.hpp"
+#include "mps/core/kernel/kernel.hpp"
+#include "mps/core/kernel/kernel_class.hpp"
+#include "mps/core/types/types.hpp"
 
 /// Random numbers in vectors and matrices (MPSMatrixRandom.h).
 ///
@@ -130,7 +131,10 @@ class MatrixRandom : public Kernel {
 /// Philox4x32-10 with the key (low, high half of the seed) (MPSMatrixRandomPhilox). Element e of an encode is
 /// word e mod 4 of block b + floor(e / 4), counter (0, 0, high, low half of the block's number); the next
 /// encode begins with a new block.
-class MatrixRandomPhilox : public MatrixRandom {
+///
+/// A copy goes on from the same position.
+class MatrixRandomPhilox
+    : public detail::KernelClass<MatrixRandomPhilox, MatrixRandom, "MatrixRandomPhilox"> {
  public:
   /// The library's own.
   MatrixRandomPhilox(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
@@ -141,27 +145,17 @@ class MatrixRandomPhilox : public MatrixRandom {
       std::uint64_t seed = 0,
       const MatrixRandomDistributionDescriptor& distributionDescriptor =
           MatrixRandomDistributionDescriptor::defaultDistributionDescriptor());
-  [[nodiscard]] std::string className() const override { return "MatrixRandomPhilox"; }
-  /// The copy goes on from the same position.
-  [[nodiscard]] std::shared_ptr<MatrixRandomPhilox> copy(
-      const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<MatrixRandomPhilox> decode(Coder& coder,
-                                                    const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<MatrixRandomPhilox>(coder, device);
-  }
 
  protected:
   MatrixRandomPhilox(std::shared_ptr<mtl::Device> device, DataType destinationDataType, std::uint64_t seed,
                      const MatrixRandomDistributionDescriptor& distribution);
   MatrixRandomPhilox(const MatrixRandomPhilox&) = default;
   void codeProperties(Coder& coder) override;
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
   void record(mtl::CommandBuffer& commandBuffer, detail::MatrixRandomProblem problem,
               const detail::BatchOperand& destination) override;
 
  private:
+  friend KernelClass;
   std::uint64_t seed_;
   std::uint64_t block_ = 0;
 };
@@ -173,7 +167,12 @@ class MatrixRandomPhilox : public MatrixRandom {
 ///
 /// The state lives on the device and is advanced when the work runs. With one queue that makes no difference;
 /// encodes into buffers of several queues draw in the order in which they run.
-class MatrixRandomMTGP32 : public MatrixRandom {
+///
+/// A copy, and so what is decoded, goes on from the state of the last synchronizeState() that has run, otherwise from
+/// the seed.
+/// Records the copy of the state to the host, for copy() and encode(coder). @throws Error after commit.
+class MatrixRandomMTGP32
+    : public detail::KernelClass<MatrixRandomMTGP32, MatrixRandom, "MatrixRandomMTGP32"> {
  public:
   /// The library's own.
   MatrixRandomMTGP32(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
@@ -184,18 +183,6 @@ class MatrixRandomMTGP32 : public MatrixRandom {
       std::uint64_t seed = 0,
       const MatrixRandomDistributionDescriptor& distributionDescriptor =
           MatrixRandomDistributionDescriptor::defaultDistributionDescriptor());
-  [[nodiscard]] std::string className() const override { return "MatrixRandomMTGP32"; }
-  /// The copy, and so what is decoded, goes on from the state of the last synchronizeState() that has run, otherwise from
-  /// the seed.
-  [[nodiscard]] std::shared_ptr<MatrixRandomMTGP32> copy(
-      const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<MatrixRandomMTGP32> decode(Coder& coder,
-                                                    const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<MatrixRandomMTGP32>(coder, device);
-  }
-  /// Records the copy of the state to the host, for copy() and encode(coder). @throws Error after commit.
   void synchronizeState(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer);
 
  protected:
@@ -203,12 +190,12 @@ class MatrixRandomMTGP32 : public MatrixRandom {
                      const MatrixRandomDistributionDescriptor& distribution);
   MatrixRandomMTGP32(const MatrixRandomMTGP32& other);
   void codeProperties(Coder& coder) override;
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
   void didCopy(bool hasMoved) override;
   void record(mtl::CommandBuffer& commandBuffer, detail::MatrixRandomProblem problem,
               const detail::BatchOperand& destination) override;
 
  private:
+  friend KernelClass;
   /// Makes the buffers on device() and starts from a state.
   void start(std::span<const std::byte> state);
   std::shared_ptr<mtl::Buffer> state_;

@@ -6,7 +6,7 @@
 #include <numbers>
 #include <string>
 
-#include "mps/core/text_stream.hpp"
+#include "mps/core/types/text_stream.hpp"
 
 namespace mps::detail {
 namespace {

@@ -3,10 +3,10 @@
 #include <optional>
 #include <vector>
 
-#include "mps/core/array_storage.hpp"
-#include "mps/core/coder.hpp"
-#include "mps/core/error.hpp"
-#include "mps/core/matrix_encoding.hpp"
+#include "mps/core/array/array_storage.hpp"
+#include "mps/core/array/matrix_encoding.hpp"
+#include "mps/core/coding/coder.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/matrix/matrix_problem.hpp"
 
 namespace mps {
@@ -21,7 +21,7 @@ using detail::TensorShape;
 
 MatrixSum::MatrixSum(std::shared_ptr<mtl::Device> device, std::size_t count, std::size_t rows,
                      std::size_t columns, bool transpose)
-    : Kernel(std::move(device)), count_(count), rows_(rows), columns_(columns), transpose_(transpose) {
+    : KernelClass(std::move(device)), count_(count), rows_(rows), columns_(columns), transpose_(transpose) {
   check();
 }
 
@@ -32,10 +32,6 @@ void MatrixSum::check() const {
 std::shared_ptr<MatrixSum> MatrixSum::create(const std::shared_ptr<mtl::Device>& device, std::size_t count,
                                              std::size_t rows, std::size_t columns, bool transpose) {
   return std::shared_ptr<MatrixSum>(new MatrixSum(device, count, rows, columns, transpose));
-}
-
-std::shared_ptr<Kernel> MatrixSum::clone() const {
-  return std::shared_ptr<Kernel>(new MatrixSum(*this));
 }
 
 namespace {

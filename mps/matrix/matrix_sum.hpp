@@ -6,10 +6,11 @@
 #include <span>
 #include <string>
 
-#include "mps/core/kernel.hpp"
-#include "mps/core/kernel_neuron.hpp"
-#include "mps/core/matrix.hpp"
-#include "mps/core/vector.hpp"
+#include "mps/core/array/matrix.hpp"
+#include "mps/core/array/vector.hpp"
+#include "mps/core/kernel/kernel.hpp"
+#include "mps/core/kernel/kernel_class.hpp"
+#include "mps/core/neuron/kernel_neuron.hpp"
 #include "mtl/types.hpp"
 
 /// Sums of matrices (MPSMatrixSum.h).
@@ -32,7 +33,7 @@ static_assert(sizeof(MatrixOffset) == 8);
 ///
 ///     auto sum = mps::MatrixSum::create(device, 2, rows, columns, false);
 ///     sum->encode(commandBuffer, {a, b}, result);
-class MatrixSum : public Kernel, public KernelNeuron {
+class MatrixSum : public detail::KernelClass<MatrixSum, Kernel, "MatrixSum">, public KernelNeuron {
  public:
   /// The library's own.
   MatrixSum(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
@@ -41,14 +42,6 @@ class MatrixSum : public Kernel, public KernelNeuron {
   /// rows. @throws Error for count 0
   static std::shared_ptr<MatrixSum> create(const std::shared_ptr<mtl::Device>& device, std::size_t count,
                                            std::size_t rows, std::size_t columns, bool transpose);
-  [[nodiscard]] std::string className() const override { return "MatrixSum"; }
-  [[nodiscard]] std::shared_ptr<MatrixSum> copy(const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<MatrixSum> decode(Coder& coder,
-                                           const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<MatrixSum>(coder, device);
-  }
   [[nodiscard]] std::size_t count() const { return count_; }
   [[nodiscard]] std::size_t rows() const { return rows_; }
   [[nodiscard]] std::size_t columns() const { return columns_; }
@@ -77,9 +70,9 @@ class MatrixSum : public Kernel, public KernelNeuron {
             bool transpose);
   MatrixSum(const MatrixSum&) = default;
   void codeProperties(Coder& coder) override;
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
 
  private:
+  friend KernelClass;
   void check() const;
 
   std::size_t count_;

@@ -2,13 +2,13 @@
 
 #include <algorithm>
 
-#include "mps/core/as_signed.hpp"
-#include "mps/core/call.hpp"
-#include "mps/core/coder.hpp"
-#include "mps/core/error.hpp"
-#include "mps/core/gradient_state.hpp"
-#include "mps/core/plan_for.hpp"
-#include "mps/core/pointwise.hpp"
+#include "mps/core/coding/coder.hpp"
+#include "mps/core/image/gradient_state.hpp"
+#include "mps/core/kernel/call.hpp"
+#include "mps/core/kernel/pointwise.hpp"
+#include "mps/core/plan/plan_for.hpp"
+#include "mps/core/types/as_signed.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/neuron/neuron_problem.hpp"
 
 namespace mps {
@@ -45,17 +45,13 @@ bool sidesFit(const detail::GradientCall& call, const detail::PointwiseGradient&
 }  // namespace
 
 CNNNeuron::CNNNeuron(std::shared_ptr<mtl::Device> device, const NNNeuronDescriptor& neuronDescriptor)
-    : CNNKernel(std::move(device)), descriptor_(neuronDescriptor) {
+    : KernelClass(std::move(device)), descriptor_(neuronDescriptor) {
   checkDescriptor("CNNNeuron", descriptor_);
 }
 
 std::shared_ptr<CNNNeuron> CNNNeuron::create(const std::shared_ptr<mtl::Device>& device,
                                              const NNNeuronDescriptor& neuronDescriptor) {
   return std::shared_ptr<CNNNeuron>(new CNNNeuron(device, neuronDescriptor));
-}
-
-std::shared_ptr<Kernel> CNNNeuron::clone() const {
-  return std::shared_ptr<CNNNeuron>(new CNNNeuron(*this));
 }
 
 detail::PreparedCall CNNNeuron::prepareForward(const detail::ForwardCall& call) const {
@@ -74,17 +70,13 @@ detail::PreparedCall CNNNeuron::prepareForward(const detail::ForwardCall& call) 
 
 CNNNeuronGradient::CNNNeuronGradient(std::shared_ptr<mtl::Device> device,
                                      const NNNeuronDescriptor& neuronDescriptor)
-    : CNNGradientKernel(std::move(device)), descriptor_(neuronDescriptor) {
+    : KernelClass(std::move(device)), descriptor_(neuronDescriptor) {
   checkDescriptor("CNNNeuronGradient", descriptor_);
 }
 
 std::shared_ptr<CNNNeuronGradient> CNNNeuronGradient::create(const std::shared_ptr<mtl::Device>& device,
                                                              const NNNeuronDescriptor& neuronDescriptor) {
   return std::shared_ptr<CNNNeuronGradient>(new CNNNeuronGradient(device, neuronDescriptor));
-}
-
-std::shared_ptr<Kernel> CNNNeuronGradient::clone() const {
-  return std::shared_ptr<CNNNeuronGradient>(new CNNNeuronGradient(*this));
 }
 
 bool CNNNeuronGradient::acceptsForward(const std::string& forwardClassName) const {

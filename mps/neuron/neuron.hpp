@@ -6,9 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "mps/core/cnn_gradient_kernel.hpp"
-#include "mps/core/cnn_kernel.hpp"
-#include "mps/core/neuron_descriptor.hpp"
+#include "mps/core/kernel/cnn_gradient_kernel.hpp"
+#include "mps/core/kernel/cnn_kernel.hpp"
+#include "mps/core/kernel/kernel_class.hpp"
+#include "mps/core/neuron/neuron_descriptor.hpp"
 
 /// Neurons: a function of every value (MPSCNNNeuron.h). NNNeuronDescriptor lists the
 /// functions.
@@ -16,7 +17,7 @@ namespace mps {
 
 /// result(x, y, c) = f(source(x, y, c)) (MPSCNNNeuron). Sources: every format; results: float16, float32.
 /// The destination may be the source.
-class CNNNeuron : public CNNKernel {
+class CNNNeuron : public detail::KernelClass<CNNNeuron, CNNKernel, "CNNNeuron"> {
  public:
   /// The library's own.
   CNNNeuron(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
@@ -24,14 +25,6 @@ class CNNNeuron : public CNNKernel {
   /// Takes a copy of the descriptor. @throws Error for PReLU without slopes or a type that does not exist
   static std::shared_ptr<CNNNeuron> create(const std::shared_ptr<mtl::Device>& device,
                                            const NNNeuronDescriptor& neuronDescriptor);
-  [[nodiscard]] std::string className() const override { return "CNNNeuron"; }
-  [[nodiscard]] std::shared_ptr<CNNNeuron> copy(const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<CNNNeuron> decode(Coder& coder,
-                                           const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<CNNNeuron>(coder, device);
-  }
   [[nodiscard]] CNNNeuronType neuronType() const { return descriptor_.neuronType(); }
   [[nodiscard]] float a() const { return descriptor_.a(); }
   [[nodiscard]] float b() const { return descriptor_.b(); }
@@ -46,10 +39,10 @@ class CNNNeuron : public CNNKernel {
   CNNNeuron(std::shared_ptr<mtl::Device> device, const NNNeuronDescriptor& neuronDescriptor);
   CNNNeuron(const CNNNeuron&) = default;
   void codeProperties(Coder& coder) override;
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
   void describeForward(std::any& family) const override { family = descriptor_; }
 
  private:
+  friend KernelClass;
   NNNeuronDescriptor descriptor_;
 };
 
@@ -66,22 +59,14 @@ class CNNNeuron : public CNNKernel {
 ///     auto y = relu->encode(commandBuffer, x, state, false);
 ///     auto gradient = mps::CNNNeuronGradient::create(device, descriptor);
 ///     auto dx = gradient->encode(commandBuffer, dy, x, state);
-class CNNNeuronGradient : public CNNGradientKernel {
+class CNNNeuronGradient
+    : public detail::KernelClass<CNNNeuronGradient, CNNGradientKernel, "CNNNeuronGradient"> {
  public:
   /// The library's own.
   CNNNeuronGradient(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
       : CNNNeuronGradient(std::move(device), NNNeuronDescriptor()) {}
   static std::shared_ptr<CNNNeuronGradient> create(const std::shared_ptr<mtl::Device>& device,
                                                    const NNNeuronDescriptor& neuronDescriptor);
-  [[nodiscard]] std::string className() const override { return "CNNNeuronGradient"; }
-  [[nodiscard]] std::shared_ptr<CNNNeuronGradient> copy(
-      const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<CNNNeuronGradient> decode(Coder& coder,
-                                                   const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<CNNNeuronGradient>(coder, device);
-  }
   [[nodiscard]] CNNNeuronType neuronType() const { return descriptor_.neuronType(); }
   [[nodiscard]] float a() const { return descriptor_.a(); }
   [[nodiscard]] float b() const { return descriptor_.b(); }
@@ -108,10 +93,10 @@ class CNNNeuronGradient : public CNNGradientKernel {
   CNNNeuronGradient(std::shared_ptr<mtl::Device> device, const NNNeuronDescriptor& neuronDescriptor);
   CNNNeuronGradient(const CNNNeuronGradient&) = default;
   void codeProperties(Coder& coder) override;
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
   void transferOwnProperties(const detail::ForwardRecord& record) override;
 
  private:
+  friend KernelClass;
   NNNeuronDescriptor descriptor_;
   bool usesResult_ = false;
   ImageBatch addends_;  ///< of the encodeStep that goes on

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "mps/core/neuron_descriptor.hpp"
-#include "mps/core/node.hpp"
+#include "mps/core/kernel/node.hpp"
+#include "mps/core/neuron/neuron_descriptor.hpp"
 
 /// Graph nodes of the neurons.
 namespace mps {

@@ -4,11 +4,11 @@
 #include <cmath>
 #include <limits>
 
-#include "mps/core/call.hpp"
-#include "mps/core/coder.hpp"
-#include "mps/core/error.hpp"
-#include "mps/core/plan_for.hpp"
-#include "mps/core/pointwise.hpp"
+#include "mps/core/coding/coder.hpp"
+#include "mps/core/kernel/call.hpp"
+#include "mps/core/kernel/pointwise.hpp"
+#include "mps/core/plan/plan_for.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/normalization/normalization_problem.hpp"
 #include "mtl/device.hpp"
 
@@ -246,9 +246,6 @@ std::shared_ptr<CNNSpatialNormalization> CNNSpatialNormalization::create(
 NormalizationKind CNNSpatialNormalization::kind() const {
   return NormalizationKind::Spatial;
 }
-std::shared_ptr<Kernel> CNNSpatialNormalization::clone() const {
-  return std::make_shared<CNNSpatialNormalization>(*this);
-}
 
 std::shared_ptr<CNNLocalContrastNormalization> CNNLocalContrastNormalization::create(
     const std::shared_ptr<mtl::Device>& device, std::size_t kernelWidth, std::size_t kernelHeight) {
@@ -267,13 +264,10 @@ void CNNLocalContrastNormalization::setPs(float ps) {
 NormalizationKind CNNLocalContrastNormalization::kind() const {
   return NormalizationKind::LocalContrast;
 }
-std::shared_ptr<Kernel> CNNLocalContrastNormalization::clone() const {
-  return std::make_shared<CNNLocalContrastNormalization>(*this);
-}
 
 CNNCrossChannelNormalization::CNNCrossChannelNormalization(std::shared_ptr<mtl::Device> device,
                                                            std::size_t kernelSize)
-    : CNNNormalization(std::move(device), "CNNCrossChannelNormalization", 1, 1, {}), kernelSize_(kernelSize) {
+    : KernelClass(std::move(device), "CNNCrossChannelNormalization", 1, 1, {}), kernelSize_(kernelSize) {
   checkWindow("CNNCrossChannelNormalization", "kernelSize", kernelSize);
 }
 std::shared_ptr<CNNCrossChannelNormalization> CNNCrossChannelNormalization::create(
@@ -282,9 +276,6 @@ std::shared_ptr<CNNCrossChannelNormalization> CNNCrossChannelNormalization::crea
 }
 NormalizationKind CNNCrossChannelNormalization::kind() const {
   return NormalizationKind::CrossChannel;
-}
-std::shared_ptr<Kernel> CNNCrossChannelNormalization::clone() const {
-  return std::shared_ptr<CNNCrossChannelNormalization>(new CNNCrossChannelNormalization(*this));
 }
 
 std::shared_ptr<CNNSpatialNormalizationGradient> CNNSpatialNormalizationGradient::create(
@@ -297,9 +288,6 @@ bool CNNSpatialNormalizationGradient::acceptsForward(const std::string& forwardC
 }
 NormalizationKind CNNSpatialNormalizationGradient::kind() const {
   return NormalizationKind::Spatial;
-}
-std::shared_ptr<Kernel> CNNSpatialNormalizationGradient::clone() const {
-  return std::make_shared<CNNSpatialNormalizationGradient>(*this);
 }
 
 std::shared_ptr<CNNLocalContrastNormalizationGradient> CNNLocalContrastNormalizationGradient::create(
@@ -322,13 +310,10 @@ void CNNLocalContrastNormalizationGradient::setPs(float ps) {
 NormalizationKind CNNLocalContrastNormalizationGradient::kind() const {
   return NormalizationKind::LocalContrast;
 }
-std::shared_ptr<Kernel> CNNLocalContrastNormalizationGradient::clone() const {
-  return std::make_shared<CNNLocalContrastNormalizationGradient>(*this);
-}
 
 CNNCrossChannelNormalizationGradient::CNNCrossChannelNormalizationGradient(
     std::shared_ptr<mtl::Device> device, std::size_t kernelSize)
-    : CNNNormalizationGradient(std::move(device), "CNNCrossChannelNormalizationGradient", 1, 1, {}),
+    : KernelClass(std::move(device), "CNNCrossChannelNormalizationGradient", 1, 1, {}),
       kernelSize_(kernelSize) {
   checkWindow("CNNCrossChannelNormalizationGradient", "kernelSize", kernelSize);
 }
@@ -342,10 +327,6 @@ bool CNNCrossChannelNormalizationGradient::acceptsForward(const std::string& for
 }
 NormalizationKind CNNCrossChannelNormalizationGradient::kind() const {
   return NormalizationKind::CrossChannel;
-}
-std::shared_ptr<Kernel> CNNCrossChannelNormalizationGradient::clone() const {
-  return std::shared_ptr<CNNCrossChannelNormalizationGradient>(
-      new CNNCrossChannelNormalizationGradient(*this));
 }
 
 void CNNNormalization::codeProperties(Coder& coder) {

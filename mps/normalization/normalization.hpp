@@ -7,8 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "mps/core/cnn_gradient_kernel.hpp"
-#include "mps/core/cnn_kernel.hpp"
+#include "mps/core/kernel/cnn_gradient_kernel.hpp"
+#include "mps/core/kernel/cnn_kernel.hpp"
+#include "mps/core/kernel/kernel_class.hpp"
 
 /// Normalisations by what lies around a value: neighbouring channels, or neighbouring pixels of its own channel
 /// (MPSCNNNormalization.h).
@@ -85,26 +86,17 @@ class CNNNormalization : public CNNKernel {
 ///     Y = X * T^-beta
 ///
 /// alpha 1, beta 5, delta 1.
-class CNNSpatialNormalization : public CNNNormalization {
+class CNNSpatialNormalization
+    : public detail::KernelClass<CNNSpatialNormalization, CNNNormalization, "CNNSpatialNormalization"> {
  public:
   /// @param kernelWidth,kernelHeight at least 1; they may differ
   /// @throws Error for 0
   static std::shared_ptr<CNNSpatialNormalization> create(const std::shared_ptr<mtl::Device>& device,
                                                          std::size_t kernelWidth, std::size_t kernelHeight);
-  [[nodiscard]] std::string className() const override { return "CNNSpatialNormalization"; }
-  [[nodiscard]] std::shared_ptr<CNNSpatialNormalization> copy(
-      const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<CNNSpatialNormalization> decode(
-      Coder& coder, const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<CNNSpatialNormalization>(coder, device);
-  }
 
  protected:
-  using CNNNormalization::CNNNormalization;
+  using KernelClass::KernelClass;
   [[nodiscard]] detail::NormalizationKind kind() const override;
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
 };
 
 /// Subtraction of the mean in a window of the own channel, division by a power of the variance there
@@ -116,21 +108,14 @@ class CNNSpatialNormalization : public CNNNormalization {
 ///
 /// Defaults: alpha 0, beta 0.5, delta 1/1024, p0 1, pm 0, ps 1. With alpha 0 only the mean is subtracted. A large mean
 /// costs the variance no accuracy.
-class CNNLocalContrastNormalization : public CNNNormalization {
+class CNNLocalContrastNormalization
+    : public detail::KernelClass<CNNLocalContrastNormalization, CNNNormalization,
+                                 "CNNLocalContrastNormalization"> {
  public:
   /// Parameters as for CNNSpatialNormalization.
   static std::shared_ptr<CNNLocalContrastNormalization> create(const std::shared_ptr<mtl::Device>& device,
                                                                std::size_t kernelWidth,
                                                                std::size_t kernelHeight);
-  [[nodiscard]] std::string className() const override { return "CNNLocalContrastNormalization"; }
-  [[nodiscard]] std::shared_ptr<CNNLocalContrastNormalization> copy(
-      const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<CNNLocalContrastNormalization> decode(
-      Coder& coder, const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<CNNLocalContrastNormalization>(coder, device);
-  }
   /// @name Each throws Error unless finite.
   /// @{
   [[nodiscard]] float p0() const { return parameters_.p0; }
@@ -142,9 +127,8 @@ class CNNLocalContrastNormalization : public CNNNormalization {
   /// @}
 
  protected:
-  using CNNNormalization::CNNNormalization;
+  using KernelClass::KernelClass;
   [[nodiscard]] detail::NormalizationKind kind() const override;
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
 };
 
 /// Division by a power of the mean square over neighbouring channels of the same pixel
@@ -156,7 +140,9 @@ class CNNLocalContrastNormalization : public CNNNormalization {
 ///
 /// The divisor is N also where the window is cut; an even one has one channel more below. As PyTorch's
 /// LocalResponseNorm(size, alpha, beta, k = delta). alpha 1, beta 5, delta 1; kernelWidth and kernelHeight are 1.
-class CNNCrossChannelNormalization : public CNNNormalization {
+class CNNCrossChannelNormalization
+    : public detail::KernelClass<CNNCrossChannelNormalization, CNNNormalization,
+                                 "CNNCrossChannelNormalization"> {
  public:
   /// The library's own.
   CNNCrossChannelNormalization(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
@@ -165,15 +151,6 @@ class CNNCrossChannelNormalization : public CNNNormalization {
   /// @throws Error for 0
   static std::shared_ptr<CNNCrossChannelNormalization> create(const std::shared_ptr<mtl::Device>& device,
                                                               std::size_t kernelSize = 5);
-  [[nodiscard]] std::string className() const override { return "CNNCrossChannelNormalization"; }
-  [[nodiscard]] std::shared_ptr<CNNCrossChannelNormalization> copy(
-      const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<CNNCrossChannelNormalization> decode(
-      Coder& coder, const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<CNNCrossChannelNormalization>(coder, device);
-  }
   /// Channels of a window.
   [[nodiscard]] std::size_t kernelSize() const { return kernelSize_; }
 
@@ -183,9 +160,9 @@ class CNNCrossChannelNormalization : public CNNNormalization {
   void codeProperties(Coder& coder) override;
   [[nodiscard]] detail::NormalizationKind kind() const override;
   [[nodiscard]] std::size_t windowChannels() const override { return kernelSize_; }
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
 
  private:
+  friend KernelClass;
   std::size_t kernelSize_;
 };
 
@@ -243,27 +220,19 @@ class CNNNormalizationGradient : public CNNGradientKernel {
 ///     auto y = normalization->encode(commandBuffer, x, state, false);
 ///     auto gradient = mps::CNNSpatialNormalizationGradient::create(device, 3, 3);
 ///     auto dx = gradient->encode(commandBuffer, dy, x, state);
-class CNNSpatialNormalizationGradient : public CNNNormalizationGradient {
+class CNNSpatialNormalizationGradient
+    : public detail::KernelClass<CNNSpatialNormalizationGradient, CNNNormalizationGradient,
+                                 "CNNSpatialNormalizationGradient"> {
  public:
   /// Parameters as for CNNSpatialNormalization.
   static std::shared_ptr<CNNSpatialNormalizationGradient> create(const std::shared_ptr<mtl::Device>& device,
                                                                  std::size_t kernelWidth,
                                                                  std::size_t kernelHeight);
-  [[nodiscard]] std::string className() const override { return "CNNSpatialNormalizationGradient"; }
-  [[nodiscard]] std::shared_ptr<CNNSpatialNormalizationGradient> copy(
-      const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<CNNSpatialNormalizationGradient> decode(
-      Coder& coder, const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<CNNSpatialNormalizationGradient>(coder, device);
-  }
   [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
 
  protected:
-  using CNNNormalizationGradient::CNNNormalizationGradient;
+  using KernelClass::KernelClass;
   [[nodiscard]] detail::NormalizationKind kind() const override;
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
 };
 
 /// (MPSCNNLocalContrastNormalizationGradient.) With A = dY * T^-beta and B = dY * (X - p0 * M) * T^(-beta - 1) of each
@@ -278,20 +247,13 @@ class CNNSpatialNormalizationGradient : public CNNNormalizationGradient {
 ///     auto y = normalization->encode(commandBuffer, x, state, false);
 ///     auto gradient = mps::CNNLocalContrastNormalizationGradient::create(device, 3, 3);
 ///     auto dx = gradient->encode(commandBuffer, dy, x, state);
-class CNNLocalContrastNormalizationGradient : public CNNNormalizationGradient {
+class CNNLocalContrastNormalizationGradient
+    : public detail::KernelClass<CNNLocalContrastNormalizationGradient, CNNNormalizationGradient,
+                                 "CNNLocalContrastNormalizationGradient"> {
  public:
   /// Parameters as for CNNSpatialNormalization.
   static std::shared_ptr<CNNLocalContrastNormalizationGradient> create(
       const std::shared_ptr<mtl::Device>& device, std::size_t kernelWidth, std::size_t kernelHeight);
-  [[nodiscard]] std::string className() const override { return "CNNLocalContrastNormalizationGradient"; }
-  [[nodiscard]] std::shared_ptr<CNNLocalContrastNormalizationGradient> copy(
-      const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<CNNLocalContrastNormalizationGradient> decode(
-      Coder& coder, const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<CNNLocalContrastNormalizationGradient>(coder, device);
-  }
   [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
   [[nodiscard]] float p0() const { return p0_.get(); }
   void setP0(float p0);
@@ -301,9 +263,8 @@ class CNNLocalContrastNormalizationGradient : public CNNNormalizationGradient {
   void setPs(float ps);
 
  protected:
-  using CNNNormalizationGradient::CNNNormalizationGradient;
+  using KernelClass::KernelClass;
   [[nodiscard]] detail::NormalizationKind kind() const override;
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
 };
 
 /// (MPSCNNCrossChannelNormalizationGradient.) With S = dY * X * T^(-beta - 1) of each channel,
@@ -316,7 +277,9 @@ class CNNLocalContrastNormalizationGradient : public CNNNormalizationGradient {
 ///     auto y = normalization->encode(commandBuffer, x, state, false);
 ///     auto gradient = mps::CNNCrossChannelNormalizationGradient::create(device, 5);
 ///     auto dx = gradient->encode(commandBuffer, dy, x, state);     // with beta 0.75
-class CNNCrossChannelNormalizationGradient : public CNNNormalizationGradient {
+class CNNCrossChannelNormalizationGradient
+    : public detail::KernelClass<CNNCrossChannelNormalizationGradient, CNNNormalizationGradient,
+                                 "CNNCrossChannelNormalizationGradient"> {
  public:
   /// The library's own.
   CNNCrossChannelNormalizationGradient(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
@@ -324,15 +287,6 @@ class CNNCrossChannelNormalizationGradient : public CNNNormalizationGradient {
   /// @param kernelSize that of the forward kernel  @throws Error for 0
   static std::shared_ptr<CNNCrossChannelNormalizationGradient> create(
       const std::shared_ptr<mtl::Device>& device, std::size_t kernelSize = 5);
-  [[nodiscard]] std::string className() const override { return "CNNCrossChannelNormalizationGradient"; }
-  [[nodiscard]] std::shared_ptr<CNNCrossChannelNormalizationGradient> copy(
-      const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<CNNCrossChannelNormalizationGradient> decode(
-      Coder& coder, const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<CNNCrossChannelNormalizationGradient>(coder, device);
-  }
   [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
   [[nodiscard]] std::size_t kernelSize() const { return kernelSize_; }
 
@@ -342,9 +296,9 @@ class CNNCrossChannelNormalizationGradient : public CNNNormalizationGradient {
   void codeProperties(Coder& coder) override;
   [[nodiscard]] detail::NormalizationKind kind() const override;
   [[nodiscard]] std::size_t windowChannels() const override { return kernelSize_; }
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
 
  private:
+  friend KernelClass;
   std::size_t kernelSize_;
 };
 

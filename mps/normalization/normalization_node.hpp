@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "mps/core/node.hpp"
+#include "mps/core/kernel/node.hpp"
 
 /// Graph nodes of the normalisations by what lies around a value. The kernels check parameters and sizes. A gradient node
 /// that a forward node makes has its parameters at that moment, or takes them from the gradient state.

@@ -1,6 +1,6 @@
 #include "mps/normalization/normalization_problem.hpp"
 
-#include "mps/core/text_stream.hpp"
+#include "mps/core/types/text_stream.hpp"
 
 namespace mps::detail {
 namespace {

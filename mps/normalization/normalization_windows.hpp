@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "mps/core/types.hpp"
-#include "mps/core/window_geometry.hpp"
+#include "mps/core/types/types.hpp"
+#include "mps/core/types/window_geometry.hpp"
 
 namespace mps::detail {
 

@@ -7,7 +7,7 @@
 #include <span>
 #include <utility>
 
-#include "mps/core/loss_scale.hpp"
+#include "mps/core/layer/loss_scale.hpp"
 #include "mtl/buffer.hpp"
 #include "mtl/device.hpp"
 #include "mtl/memory.hpp"

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <span>
 
-#include "mps/core/loss_scale_problem.hpp"
+#include "mps/core/layer/loss_scale_problem.hpp"
 #include "mtl/stream.hpp"
 
 namespace mps::detail {

@@ -6,13 +6,14 @@
 #include <string>
 #include <vector>
 
-#include "mps/core/array_ref.hpp"
-#include "mps/core/batch_normalization_state.hpp"
-#include "mps/core/convolution_state.hpp"
-#include "mps/core/image_normalization_state.hpp"
-#include "mps/core/kernel.hpp"
-#include "mps/core/matrix.hpp"
-#include "mps/core/vector.hpp"
+#include "mps/core/array/matrix.hpp"
+#include "mps/core/array/vector.hpp"
+#include "mps/core/kernel/kernel.hpp"
+#include "mps/core/kernel/kernel_class.hpp"
+#include "mps/core/layer/batch_normalization_state.hpp"
+#include "mps/core/layer/convolution_state.hpp"
+#include "mps/core/layer/image_normalization_state.hpp"
+#include "mps/core/types/array_ref.hpp"
 #include "mps/optimizer/optimizer_descriptor.hpp"
 
 /// Optimisers (MPSNNOptimizers.h). Each update works element by element on float32 values
@@ -167,7 +168,9 @@ class OneBufferOptimizer : public NNOptimizer {
 ///     without momentum buffer   v = v - lr g
 ///     momentum                  m = mu m + lr g;  v = v - m
 ///     Nesterov                  m = mu m + g;     v = v - lr (g + mu m), m the new one
-class NNOptimizerStochasticGradientDescent : public detail::OneBufferOptimizer {
+class NNOptimizerStochasticGradientDescent
+    : public detail::KernelClass<NNOptimizerStochasticGradientDescent, detail::OneBufferOptimizer,
+                                 "NNOptimizerStochasticGradientDescent"> {
  public:
   /// The library's own.
   NNOptimizerStochasticGradientDescent(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
@@ -177,15 +180,6 @@ class NNOptimizerStochasticGradientDescent : public detail::OneBufferOptimizer {
   static std::shared_ptr<NNOptimizerStochasticGradientDescent> create(
       const std::shared_ptr<mtl::Device>& device, float momentumScale, bool useNesterovMomentum,
       const NNOptimizerDescriptor& optimizerDescriptor);
-  [[nodiscard]] std::string className() const override { return "NNOptimizerStochasticGradientDescent"; }
-  [[nodiscard]] std::shared_ptr<NNOptimizerStochasticGradientDescent> copy(
-      const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<NNOptimizerStochasticGradientDescent> decode(
-      Coder& coder, const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<NNOptimizerStochasticGradientDescent>(coder, device);
-  }
   /// mu. 0.
   [[nodiscard]] float momentumScale() const { return momentumScale_; }
   [[nodiscard]] bool useNesterovMomentum() const { return useNesterovMomentum_; }
@@ -195,7 +189,6 @@ class NNOptimizerStochasticGradientDescent : public detail::OneBufferOptimizer {
  protected:
   NNOptimizerStochasticGradientDescent(std::shared_ptr<mtl::Device> device, float momentumScale,
                                        bool useNesterovMomentum, const NNOptimizerDescriptor& descriptor);
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
   void codeProperties(Coder& coder) override;
 
  private:
@@ -206,7 +199,8 @@ class NNOptimizerStochasticGradientDescent : public detail::OneBufferOptimizer {
 };
 
 /// s = decay s + (1 - decay) g^2;  v = v - lr g / (sqrt(s) + epsilon) (MPSNNOptimizerRMSProp).
-class NNOptimizerRMSProp : public detail::OneBufferOptimizer {
+class NNOptimizerRMSProp
+    : public detail::KernelClass<NNOptimizerRMSProp, detail::OneBufferOptimizer, "NNOptimizerRMSProp"> {
  public:
   /// The library's own.
   NNOptimizerRMSProp(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
@@ -216,15 +210,6 @@ class NNOptimizerRMSProp : public detail::OneBufferOptimizer {
   static std::shared_ptr<NNOptimizerRMSProp> create(const std::shared_ptr<mtl::Device>& device, double decay,
                                                     float epsilon,
                                                     const NNOptimizerDescriptor& optimizerDescriptor);
-  [[nodiscard]] std::string className() const override { return "NNOptimizerRMSProp"; }
-  [[nodiscard]] std::shared_ptr<NNOptimizerRMSProp> copy(
-      const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<NNOptimizerRMSProp> decode(Coder& coder,
-                                                    const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<NNOptimizerRMSProp>(coder, device);
-  }
   /// 0.9.
   [[nodiscard]] double decay() const { return decay_; }
   /// 1e-8.
@@ -233,7 +218,6 @@ class NNOptimizerRMSProp : public detail::OneBufferOptimizer {
  protected:
   NNOptimizerRMSProp(std::shared_ptr<mtl::Device> device, double decay, float epsilon,
                      const NNOptimizerDescriptor& descriptor);
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
   void codeProperties(Coder& coder) override;
 
  private:
@@ -252,7 +236,7 @@ class NNOptimizerRMSProp : public detail::OneBufferOptimizer {
 ///
 /// timeStep goes up by one with each encode call, also when weights and biases are updated together: use one
 /// object per layer.
-class NNOptimizerAdam : public NNOptimizer {
+class NNOptimizerAdam : public detail::KernelClass<NNOptimizerAdam, NNOptimizer, "NNOptimizerAdam"> {
  public:
   /// The library's own.
   NNOptimizerAdam(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
@@ -262,15 +246,6 @@ class NNOptimizerAdam : public NNOptimizer {
   static std::shared_ptr<NNOptimizerAdam> create(const std::shared_ptr<mtl::Device>& device, double beta1,
                                                  double beta2, float epsilon, std::size_t timeStep,
                                                  const NNOptimizerDescriptor& optimizerDescriptor);
-  [[nodiscard]] std::string className() const override { return "NNOptimizerAdam"; }
-  [[nodiscard]] std::shared_ptr<NNOptimizerAdam> copy(
-      const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<NNOptimizerAdam> decode(Coder& coder,
-                                                 const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<NNOptimizerAdam>(coder, device);
-  }
   using Kernel::encode;
   /// 0.9.
   [[nodiscard]] double beta1() const { return beta1_; }
@@ -357,7 +332,6 @@ class NNOptimizerAdam : public NNOptimizer {
  protected:
   NNOptimizerAdam(std::shared_ptr<mtl::Device> device, double beta1, double beta2, float epsilon,
                   std::size_t timeStep, const NNOptimizerDescriptor& descriptor);
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
   void codeProperties(Coder& coder) override;
 
  private:

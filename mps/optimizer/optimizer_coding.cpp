@@ -1,7 +1,7 @@
-#include "mps/core/checked_number.hpp"
-#include "mps/core/coder.hpp"
-#include "mps/core/error.hpp"
-#include "mps/core/loss_scale.hpp"
+#include "mps/core/coding/coder.hpp"
+#include "mps/core/layer/loss_scale.hpp"
+#include "mps/core/types/checked_number.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/optimizer/optimizer.hpp"
 
 namespace mps {

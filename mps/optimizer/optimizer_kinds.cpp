@@ -1,4 +1,4 @@
-#include "mps/core/checked_number.hpp"
+#include "mps/core/types/checked_number.hpp"
 #include "mps/optimizer/optimizer.hpp"
 #include "mps/optimizer/optimizer_problem.hpp"
 
@@ -77,7 +77,7 @@ void OneBufferOptimizer::encode(const std::shared_ptr<mtl::CommandBuffer>& comma
 NNOptimizerStochasticGradientDescent::NNOptimizerStochasticGradientDescent(
     std::shared_ptr<mtl::Device> device, float momentumScale, bool useNesterovMomentum,
     const NNOptimizerDescriptor& descriptor)
-    : OneBufferOptimizer(std::move(device), descriptor),
+    : KernelClass(std::move(device), descriptor),
       momentumScale_(detail::checkedFinite(sgdName, "momentumScale", momentumScale)),
       useNesterovMomentum_(useNesterovMomentum) {}
 
@@ -95,10 +95,6 @@ std::shared_ptr<NNOptimizerStochasticGradientDescent> NNOptimizerStochasticGradi
       device, momentumScale, useNesterovMomentum, optimizerDescriptor));
 }
 
-std::shared_ptr<Kernel> NNOptimizerStochasticGradientDescent::clone() const {
-  return std::shared_ptr<Kernel>(new NNOptimizerStochasticGradientDescent(*this));
-}
-
 OptimizerKind NNOptimizerStochasticGradientDescent::kind(bool hasBuffer) const {
   if (!hasBuffer) return OptimizerKind::SGD;
   return useNesterovMomentum_ ? OptimizerKind::SGDNesterov : OptimizerKind::SGDMomentum;
@@ -112,7 +108,7 @@ OptimizerNumbers NNOptimizerStochasticGradientDescent::ownNumbers() const {
 
 NNOptimizerRMSProp::NNOptimizerRMSProp(std::shared_ptr<mtl::Device> device, double decay, float epsilon,
                                        const NNOptimizerDescriptor& descriptor)
-    : OneBufferOptimizer(std::move(device), descriptor),
+    : KernelClass(std::move(device), descriptor),
       decay_(detail::checkedDecay(rmsPropName, "decay", decay)),
       epsilon_(detail::checkedNotNegative(rmsPropName, "epsilon", epsilon)) {}
 
@@ -130,10 +126,6 @@ std::shared_ptr<NNOptimizerRMSProp> NNOptimizerRMSProp::create(
       new NNOptimizerRMSProp(device, decay, epsilon, optimizerDescriptor));
 }
 
-std::shared_ptr<Kernel> NNOptimizerRMSProp::clone() const {
-  return std::shared_ptr<Kernel>(new NNOptimizerRMSProp(*this));
-}
-
 OptimizerKind NNOptimizerRMSProp::kind(bool /*hasBuffer*/) const {
   return OptimizerKind::RMSProp;
 }
@@ -147,7 +139,7 @@ OptimizerNumbers NNOptimizerRMSProp::ownNumbers() const {
 
 NNOptimizerAdam::NNOptimizerAdam(std::shared_ptr<mtl::Device> device, double beta1, double beta2,
                                  float epsilon, std::size_t timeStep, const NNOptimizerDescriptor& descriptor)
-    : NNOptimizer(std::move(device), descriptor),
+    : KernelClass(std::move(device), descriptor),
       beta1_(detail::checkedDecay(adamName, "beta1", beta1)),
       beta2_(detail::checkedDecay(adamName, "beta2", beta2)),
       epsilon_(detail::checkedNotNegative(adamName, "epsilon", epsilon)),
@@ -166,10 +158,6 @@ std::shared_ptr<NNOptimizerAdam> NNOptimizerAdam::create(const std::shared_ptr<m
                                                          const NNOptimizerDescriptor& optimizerDescriptor) {
   return std::shared_ptr<NNOptimizerAdam>(
       new NNOptimizerAdam(device, beta1, beta2, epsilon, timeStep, optimizerDescriptor));
-}
-
-std::shared_ptr<Kernel> NNOptimizerAdam::clone() const {
-  return std::shared_ptr<Kernel>(new NNOptimizerAdam(*this));
 }
 
 OptimizerNumbers NNOptimizerAdam::numbersOfNextStep() const {

@@ -7,10 +7,10 @@
 #include <span>
 #include <string>
 
-#include "mps/core/loss_scale_problem.hpp"
-#include "mps/core/plan.hpp"
-#include "mps/core/plan_for.hpp"
-#include "mps/core/tensor_shape.hpp"
+#include "mps/core/layer/loss_scale_problem.hpp"
+#include "mps/core/plan/plan.hpp"
+#include "mps/core/plan/plan_for.hpp"
+#include "mps/core/types/tensor_shape.hpp"
 #include "mps/optimizer/optimizer_descriptor.hpp"
 #include "mtl/stream.hpp"
 

@@ -4,10 +4,10 @@
 #include <any>
 #include <limits>
 
-#include "mps/core/call.hpp"
-#include "mps/core/coder.hpp"
-#include "mps/core/error.hpp"
-#include "mps/core/plan_for.hpp"
+#include "mps/core/coding/coder.hpp"
+#include "mps/core/kernel/call.hpp"
+#include "mps/core/plan/plan_for.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/pooling/pooling_problem.hpp"
 
 namespace mps {
@@ -225,9 +225,6 @@ std::shared_ptr<CNNPoolingMax> CNNPoolingMax::create(const std::shared_ptr<mtl::
 PoolingKind CNNPoolingMax::kind() const {
   return PoolingKind::Max;
 }
-std::shared_ptr<Kernel> CNNPoolingMax::clone() const {
-  return std::make_shared<CNNPoolingMax>(*this);
-}
 
 std::shared_ptr<CNNPoolingAverage> CNNPoolingAverage::create(const std::shared_ptr<mtl::Device>& device,
                                                              std::size_t kernelWidth,
@@ -239,9 +236,6 @@ std::shared_ptr<CNNPoolingAverage> CNNPoolingAverage::create(const std::shared_p
 }
 PoolingKind CNNPoolingAverage::kind() const {
   return PoolingKind::Average;
-}
-std::shared_ptr<Kernel> CNNPoolingAverage::clone() const {
-  return std::make_shared<CNNPoolingAverage>(*this);
 }
 void CNNPoolingAverage::describeProblem(PoolingProblem& problem) const {
   problem.zeroPadSizeX = checkedPadding(*this, "zeroPadSizeX", zeroPadSizeX_);
@@ -261,16 +255,13 @@ std::shared_ptr<CNNPoolingL2Norm> CNNPoolingL2Norm::create(const std::shared_ptr
 PoolingKind CNNPoolingL2Norm::kind() const {
   return PoolingKind::L2Norm;
 }
-std::shared_ptr<Kernel> CNNPoolingL2Norm::clone() const {
-  return std::make_shared<CNNPoolingL2Norm>(*this);
-}
 
 CNNDilatedPoolingMax::CNNDilatedPoolingMax(std::shared_ptr<mtl::Device> device, std::size_t kernelWidth,
                                            std::size_t kernelHeight, std::size_t dilationRateX,
                                            std::size_t dilationRateY, std::size_t strideInPixelsX,
                                            std::size_t strideInPixelsY)
-    : CNNPooling(std::move(device), "CNNDilatedPoolingMax", kernelWidth, kernelHeight, strideInPixelsX,
-                 strideInPixelsY),
+    : KernelClass(std::move(device), "CNNDilatedPoolingMax", kernelWidth, kernelHeight, strideInPixelsX,
+                  strideInPixelsY),
       dilationRateX_(dilationRateX),
       dilationRateY_(dilationRateY) {
   checkSize("CNNDilatedPoolingMax", "dilationRateX", dilationRateX);
@@ -286,9 +277,6 @@ std::shared_ptr<CNNDilatedPoolingMax> CNNDilatedPoolingMax::create(
 PoolingKind CNNDilatedPoolingMax::kind() const {
   return PoolingKind::Max;
 }
-std::shared_ptr<Kernel> CNNDilatedPoolingMax::clone() const {
-  return std::shared_ptr<CNNDilatedPoolingMax>(new CNNDilatedPoolingMax(*this));
-}
 
 std::shared_ptr<CNNPoolingMaxGradient> CNNPoolingMaxGradient::create(
     const std::shared_ptr<mtl::Device>& device, std::size_t kernelWidth, std::size_t kernelHeight,
@@ -302,9 +290,6 @@ PoolingKind CNNPoolingMaxGradient::kind() const {
 bool CNNPoolingMaxGradient::acceptsForward(const std::string& forwardClassName) const {
   return forwardClassName == "CNNPoolingMax";
 }
-std::shared_ptr<Kernel> CNNPoolingMaxGradient::clone() const {
-  return std::make_shared<CNNPoolingMaxGradient>(*this);
-}
 
 std::shared_ptr<CNNPoolingAverageGradient> CNNPoolingAverageGradient::create(
     const std::shared_ptr<mtl::Device>& device, std::size_t kernelWidth, std::size_t kernelHeight,
@@ -317,9 +302,6 @@ PoolingKind CNNPoolingAverageGradient::kind() const {
 }
 bool CNNPoolingAverageGradient::acceptsForward(const std::string& forwardClassName) const {
   return forwardClassName == "CNNPoolingAverage";
-}
-std::shared_ptr<Kernel> CNNPoolingAverageGradient::clone() const {
-  return std::make_shared<CNNPoolingAverageGradient>(*this);
 }
 void CNNPoolingAverageGradient::describeProblem(PoolingProblem& problem) const {
   problem.zeroPadSizeX = checkedPadding(*this, "zeroPadSizeX", zeroPadSizeX());
@@ -345,9 +327,6 @@ PoolingKind CNNPoolingL2NormGradient::kind() const {
 bool CNNPoolingL2NormGradient::acceptsForward(const std::string& forwardClassName) const {
   return forwardClassName == "CNNPoolingL2Norm";
 }
-std::shared_ptr<Kernel> CNNPoolingL2NormGradient::clone() const {
-  return std::make_shared<CNNPoolingL2NormGradient>(*this);
-}
 
 std::shared_ptr<CNNDilatedPoolingMaxGradient> CNNDilatedPoolingMaxGradient::create(
     const std::shared_ptr<mtl::Device>& device, std::size_t kernelWidth, std::size_t kernelHeight,
@@ -362,9 +341,6 @@ PoolingKind CNNDilatedPoolingMaxGradient::kind() const {
 }
 bool CNNDilatedPoolingMaxGradient::acceptsForward(const std::string& forwardClassName) const {
   return forwardClassName == "CNNDilatedPoolingMax";
-}
-std::shared_ptr<Kernel> CNNDilatedPoolingMaxGradient::clone() const {
-  return std::make_shared<CNNDilatedPoolingMaxGradient>(*this);
 }
 
 void CNNPooling::codeProperties(Coder& coder) {

@@ -6,9 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "mps/core/cnn_gradient_kernel.hpp"
-#include "mps/core/cnn_kernel.hpp"
-#include "mps/core/node.hpp"
+#include "mps/core/kernel/cnn_gradient_kernel.hpp"
+#include "mps/core/kernel/cnn_kernel.hpp"
+#include "mps/core/kernel/kernel_class.hpp"
+#include "mps/core/kernel/node.hpp"
 
 /// Pooling: maximum, average, L2 norm and dilated maximum over a window, per feature channel
 /// (MPSCNNPooling.h). Channels never mix; the result has as many as were read.
@@ -64,7 +65,7 @@ class CNNPooling : public CNNKernel {
 /// Zero: taps outside count as 0, so a window that touches the border never gives less than 0. Clamp: they
 /// repeat the nearest edge pixel, the same as limiting the window to the image. NaN propagates. With a
 /// gradient state the place of each maximum is kept, one byte per value for windows of up to 255 taps.
-class CNNPoolingMax : public CNNPooling {
+class CNNPoolingMax : public detail::KernelClass<CNNPoolingMax, CNNPooling, "CNNPoolingMax"> {
  public:
   /// @param kernelWidth,kernelHeight window in pixels, odd or even, at least 1
   /// @param strideInPixelsX,strideInPixelsY step from window to window, at least 1
@@ -73,20 +74,10 @@ class CNNPoolingMax : public CNNPooling {
                                                std::size_t kernelWidth, std::size_t kernelHeight,
                                                std::size_t strideInPixelsX = 1,
                                                std::size_t strideInPixelsY = 1);
-  [[nodiscard]] std::string className() const override { return "CNNPoolingMax"; }
-  [[nodiscard]] std::shared_ptr<CNNPoolingMax> copy(
-      const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<CNNPoolingMax> decode(Coder& coder,
-                                               const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<CNNPoolingMax>(coder, device);
-  }
 
  protected:
-  using CNNPooling::CNNPooling;
+  using KernelClass::KernelClass;
   [[nodiscard]] detail::PoolingKind kind() const override;
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
 };
 
 /// out(x, y, c) = sum over taps inside the image of in(tap, c), divided by N (MPSCNNPoolingAverage).
@@ -95,22 +86,13 @@ class CNNPoolingMax : public CNNPooling {
 /// zeroPadSizeX columns left and right and zeroPadSizeY rows above and below; the result is 0 where N is 0.
 /// Clamp does not repeat edge pixels here: it shrinks the window. zeroPadSize p with Clamp is PyTorch's
 /// padding p, and what NNPaddingMethod::ExcludeEdges asks for behind a padding of p; that bit alone changes nothing.
-class CNNPoolingAverage : public CNNPooling {
+class CNNPoolingAverage : public detail::KernelClass<CNNPoolingAverage, CNNPooling, "CNNPoolingAverage"> {
  public:
   /// Parameters as for CNNPoolingMax.
   static std::shared_ptr<CNNPoolingAverage> create(const std::shared_ptr<mtl::Device>& device,
                                                    std::size_t kernelWidth, std::size_t kernelHeight,
                                                    std::size_t strideInPixelsX = 1,
                                                    std::size_t strideInPixelsY = 1);
-  [[nodiscard]] std::string className() const override { return "CNNPoolingAverage"; }
-  [[nodiscard]] std::shared_ptr<CNNPoolingAverage> copy(
-      const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<CNNPoolingAverage> decode(Coder& coder,
-                                                   const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<CNNPoolingAverage>(coder, device);
-  }
   /// Width of the band of zeros that the divisor counts, in pixels; with Clamp only. 0.
   [[nodiscard]] std::size_t zeroPadSizeX() const { return zeroPadSizeX_; }
   [[nodiscard]] std::size_t zeroPadSizeY() const { return zeroPadSizeY_; }
@@ -118,9 +100,8 @@ class CNNPoolingAverage : public CNNPooling {
   void setZeroPadSizeY(std::size_t size) { zeroPadSizeY_ = size; }
 
  protected:
-  using CNNPooling::CNNPooling;
+  using KernelClass::KernelClass;
   [[nodiscard]] detail::PoolingKind kind() const override;
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
   void codeProperties(Coder& coder) override;
   void describeProblem(detail::PoolingProblem& problem) const override;
   void describeForward(std::any& family) const override;
@@ -132,32 +113,23 @@ class CNNPoolingAverage : public CNNPooling {
 
 /// out(x, y, c) = sqrt(sum over taps inside the image of in(tap, c)^2), not divided by the window's size
 /// (MPSCNNPoolingL2Norm). Taps outside add nothing in both edge modes (docs/decisions.md, D2).
-class CNNPoolingL2Norm : public CNNPooling {
+class CNNPoolingL2Norm : public detail::KernelClass<CNNPoolingL2Norm, CNNPooling, "CNNPoolingL2Norm"> {
  public:
   /// Parameters as for CNNPoolingMax.
   static std::shared_ptr<CNNPoolingL2Norm> create(const std::shared_ptr<mtl::Device>& device,
                                                   std::size_t kernelWidth, std::size_t kernelHeight,
                                                   std::size_t strideInPixelsX = 1,
                                                   std::size_t strideInPixelsY = 1);
-  [[nodiscard]] std::string className() const override { return "CNNPoolingL2Norm"; }
-  [[nodiscard]] std::shared_ptr<CNNPoolingL2Norm> copy(
-      const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<CNNPoolingL2Norm> decode(Coder& coder,
-                                                  const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<CNNPoolingL2Norm>(coder, device);
-  }
 
  protected:
-  using CNNPooling::CNNPooling;
+  using KernelClass::KernelClass;
   [[nodiscard]] detail::PoolingKind kind() const override;
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
 };
 
 /// Maximum over taps that are dilationRate pixels apart (MPSCNNDilatedPoolingMax). With Clamp, a tap outside
 /// repeats the edge pixel even where that is no tap of the window.
-class CNNDilatedPoolingMax : public CNNPooling {
+class CNNDilatedPoolingMax
+    : public detail::KernelClass<CNNDilatedPoolingMax, CNNPooling, "CNNDilatedPoolingMax"> {
  public:
   /// The library's own.
   CNNDilatedPoolingMax(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
@@ -168,15 +140,6 @@ class CNNDilatedPoolingMax : public CNNPooling {
                                                       std::size_t dilationRateX, std::size_t dilationRateY,
                                                       std::size_t strideInPixelsX,
                                                       std::size_t strideInPixelsY);
-  [[nodiscard]] std::string className() const override { return "CNNDilatedPoolingMax"; }
-  [[nodiscard]] std::shared_ptr<CNNDilatedPoolingMax> copy(
-      const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<CNNDilatedPoolingMax> decode(Coder& coder,
-                                                      const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<CNNDilatedPoolingMax>(coder, device);
-  }
   [[nodiscard]] std::size_t dilationRateX() const override { return dilationRateX_; }
   [[nodiscard]] std::size_t dilationRateY() const override { return dilationRateY_; }
 
@@ -187,9 +150,9 @@ class CNNDilatedPoolingMax : public CNNPooling {
   CNNDilatedPoolingMax(const CNNDilatedPoolingMax&) = default;
   void codeProperties(Coder& coder) override;
   [[nodiscard]] detail::PoolingKind kind() const override;
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
 
  private:
+  friend KernelClass;
   std::size_t dilationRateX_;
   std::size_t dilationRateY_;
 };
@@ -249,28 +212,19 @@ class CNNPoolingGradient : public CNNGradientKernel {
 ///     auto y = pool->encode(commandBuffer, x, state, false);
 ///     auto gradient = mps::CNNPoolingMaxGradient::create(device, 2, 2, 2, 2);
 ///     auto dx = gradient->encode(commandBuffer, dy, x, state);
-class CNNPoolingMaxGradient : public CNNPoolingGradient {
+class CNNPoolingMaxGradient
+    : public detail::KernelClass<CNNPoolingMaxGradient, CNNPoolingGradient, "CNNPoolingMaxGradient"> {
  public:
   /// @param kernelWidth,kernelHeight,strideInPixelsX,strideInPixelsY those of the forward kernel
   static std::shared_ptr<CNNPoolingMaxGradient> create(const std::shared_ptr<mtl::Device>& device,
                                                        std::size_t kernelWidth, std::size_t kernelHeight,
                                                        std::size_t strideInPixelsX = 1,
                                                        std::size_t strideInPixelsY = 1);
-  [[nodiscard]] std::string className() const override { return "CNNPoolingMaxGradient"; }
-  [[nodiscard]] std::shared_ptr<CNNPoolingMaxGradient> copy(
-      const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<CNNPoolingMaxGradient> decode(Coder& coder,
-                                                       const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<CNNPoolingMaxGradient>(coder, device);
-  }
   [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
 
  protected:
-  using CNNPoolingGradient::CNNPoolingGradient;
+  using KernelClass::KernelClass;
   [[nodiscard]] detail::PoolingKind kind() const override;
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
 };
 
 /// dIn(y) = sum over windows x that contain y of g(x) / N(x), N as in the forward pass
@@ -282,22 +236,14 @@ class CNNPoolingMaxGradient : public CNNPoolingGradient {
 ///     auto y = pool->encode(commandBuffer, x, state, false);
 ///     auto gradient = mps::CNNPoolingAverageGradient::create(device, 3, 3);
 ///     auto dx = gradient->encode(commandBuffer, dy, x, state);
-class CNNPoolingAverageGradient : public CNNPoolingGradient {
+class CNNPoolingAverageGradient
+    : public detail::KernelClass<CNNPoolingAverageGradient, CNNPoolingGradient, "CNNPoolingAverageGradient"> {
  public:
   /// Parameters as for CNNPoolingMaxGradient.
   static std::shared_ptr<CNNPoolingAverageGradient> create(const std::shared_ptr<mtl::Device>& device,
                                                            std::size_t kernelWidth, std::size_t kernelHeight,
                                                            std::size_t strideInPixelsX = 1,
                                                            std::size_t strideInPixelsY = 1);
-  [[nodiscard]] std::string className() const override { return "CNNPoolingAverageGradient"; }
-  [[nodiscard]] std::shared_ptr<CNNPoolingAverageGradient> copy(
-      const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<CNNPoolingAverageGradient> decode(
-      Coder& coder, const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<CNNPoolingAverageGradient>(coder, device);
-  }
   /// As for the forward kernel; taken from the state unless set. 0.
   [[nodiscard]] std::size_t zeroPadSizeX() const { return zeroPadSizeX_.get(); }
   [[nodiscard]] std::size_t zeroPadSizeY() const { return zeroPadSizeY_.get(); }
@@ -306,9 +252,8 @@ class CNNPoolingAverageGradient : public CNNPoolingGradient {
   [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
 
  protected:
-  using CNNPoolingGradient::CNNPoolingGradient;
+  using KernelClass::KernelClass;
   [[nodiscard]] detail::PoolingKind kind() const override;
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
   void codeProperties(Coder& coder) override;
   void describeProblem(detail::PoolingProblem& problem) const override;
   void transferOwnProperties(const detail::ForwardRecord& record) override;
@@ -326,28 +271,19 @@ class CNNPoolingAverageGradient : public CNNPoolingGradient {
 ///     auto y = pool->encode(commandBuffer, x, state, false);
 ///     auto gradient = mps::CNNPoolingL2NormGradient::create(device, 2, 2, 2, 2);
 ///     auto dx = gradient->encode(commandBuffer, dy, x, state);
-class CNNPoolingL2NormGradient : public CNNPoolingGradient {
+class CNNPoolingL2NormGradient
+    : public detail::KernelClass<CNNPoolingL2NormGradient, CNNPoolingGradient, "CNNPoolingL2NormGradient"> {
  public:
   /// Parameters as for CNNPoolingMaxGradient.
   static std::shared_ptr<CNNPoolingL2NormGradient> create(const std::shared_ptr<mtl::Device>& device,
                                                           std::size_t kernelWidth, std::size_t kernelHeight,
                                                           std::size_t strideInPixelsX = 1,
                                                           std::size_t strideInPixelsY = 1);
-  [[nodiscard]] std::string className() const override { return "CNNPoolingL2NormGradient"; }
-  [[nodiscard]] std::shared_ptr<CNNPoolingL2NormGradient> copy(
-      const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<CNNPoolingL2NormGradient> decode(
-      Coder& coder, const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<CNNPoolingL2NormGradient>(coder, device);
-  }
   [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
 
  protected:
-  using CNNPoolingGradient::CNNPoolingGradient;
+  using KernelClass::KernelClass;
   [[nodiscard]] detail::PoolingKind kind() const override;
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
 };
 
 /// The gradient of CNNDilatedPoolingMax (MPSCNNDilatedPoolingMaxGradient); rules as for
@@ -358,28 +294,20 @@ class CNNPoolingL2NormGradient : public CNNPoolingGradient {
 ///     auto y = pool->encode(commandBuffer, x, state, false);
 ///     auto gradient = mps::CNNDilatedPoolingMaxGradient::create(device, 3, 3, 2, 2, 1, 1);
 ///     auto dx = gradient->encode(commandBuffer, dy, x, state);
-class CNNDilatedPoolingMaxGradient : public CNNPoolingGradient {
+class CNNDilatedPoolingMaxGradient
+    : public detail::KernelClass<CNNDilatedPoolingMaxGradient, CNNPoolingGradient,
+                                 "CNNDilatedPoolingMaxGradient"> {
  public:
   /// Parameters of the forward kernel; the rates read back as secondaryDilationRateX and -Y.
   static std::shared_ptr<CNNDilatedPoolingMaxGradient> create(
       const std::shared_ptr<mtl::Device>& device, std::size_t kernelWidth, std::size_t kernelHeight,
       std::size_t dilationRateX, std::size_t dilationRateY, std::size_t strideInPixelsX,
       std::size_t strideInPixelsY);
-  [[nodiscard]] std::string className() const override { return "CNNDilatedPoolingMaxGradient"; }
-  [[nodiscard]] std::shared_ptr<CNNDilatedPoolingMaxGradient> copy(
-      const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<CNNDilatedPoolingMaxGradient> decode(
-      Coder& coder, const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<CNNDilatedPoolingMaxGradient>(coder, device);
-  }
   [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
 
  protected:
-  using CNNPoolingGradient::CNNPoolingGradient;
+  using KernelClass::KernelClass;
   [[nodiscard]] detail::PoolingKind kind() const override;
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
 };
 
 }  // namespace mps

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "mps/core/node.hpp"
+#include "mps/core/kernel/node.hpp"
 
 /// Graph nodes of the pooling kernels. Kernels made by these nodes have edge
 /// mode Clamp; padding is Same, centred, remainder to the top left, unless paddingPolicy says otherwise.

@@ -6,10 +6,10 @@
 #include <span>
 #include <string>
 
-#include "mps/core/plan_for.hpp"
-#include "mps/core/tensor_shape.hpp"
-#include "mps/core/types.hpp"
-#include "mps/core/window_geometry.hpp"
+#include "mps/core/plan/plan_for.hpp"
+#include "mps/core/types/tensor_shape.hpp"
+#include "mps/core/types/types.hpp"
+#include "mps/core/types/window_geometry.hpp"
 
 namespace mps::detail {
 

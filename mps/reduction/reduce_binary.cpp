@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "mps/core/as_signed.hpp"
-#include "mps/core/call.hpp"
-#include "mps/core/coder.hpp"
-#include "mps/core/error.hpp"
-#include "mps/core/plan_for.hpp"
+#include "mps/core/coding/coder.hpp"
+#include "mps/core/kernel/call.hpp"
+#include "mps/core/plan/plan_for.hpp"
+#include "mps/core/types/as_signed.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/reduction/reduce_binary_problem.hpp"
 #include "mps/reduction/reduction_region.hpp"
 #include "mtl/device.hpp"
@@ -133,11 +133,6 @@ std::shared_ptr<NNReduceFeatureChannelsAndWeightsMean> NNReduceFeatureChannelsAn
       new NNReduceFeatureChannelsAndWeightsMean(device));
 }
 
-std::shared_ptr<Kernel> NNReduceFeatureChannelsAndWeightsMean::clone() const {
-  return std::shared_ptr<NNReduceFeatureChannelsAndWeightsMean>(
-      new NNReduceFeatureChannelsAndWeightsMean(*this));
-}
-
 ReduceBinaryDivisor NNReduceFeatureChannelsAndWeightsMean::divisor() const {
   return ReduceBinaryDivisor::FeatureChannels;
 }
@@ -146,11 +141,6 @@ std::shared_ptr<NNReduceFeatureChannelsAndWeightsSum> NNReduceFeatureChannelsAnd
     const std::shared_ptr<mtl::Device>& device, bool doWeightedSumByNonZeroWeights) {
   return std::shared_ptr<NNReduceFeatureChannelsAndWeightsSum>(
       new NNReduceFeatureChannelsAndWeightsSum(device, doWeightedSumByNonZeroWeights));
-}
-
-std::shared_ptr<Kernel> NNReduceFeatureChannelsAndWeightsSum::clone() const {
-  return std::shared_ptr<NNReduceFeatureChannelsAndWeightsSum>(
-      new NNReduceFeatureChannelsAndWeightsSum(*this));
 }
 
 ReduceBinaryDivisor NNReduceFeatureChannelsAndWeightsSum::divisor() const {

@@ -4,7 +4,8 @@
 #include <memory>
 #include <string>
 
-#include "mps/core/cnn_binary_kernel.hpp"
+#include "mps/core/kernel/cnn_binary_kernel.hpp"
+#include "mps/core/kernel/kernel_class.hpp"
 
 /// Reductions of one image with the weights of another (MPSNNReduce.h).
 namespace mps {
@@ -55,7 +56,9 @@ class NNReduceBinary : public CNNBinaryKernel {
 };
 
 /// The weighted sum divided by the number of feature channels (MPSNNReduceFeatureChannelsAndWeightsMean).
-class NNReduceFeatureChannelsAndWeightsMean final : public NNReduceBinary {
+class NNReduceFeatureChannelsAndWeightsMean final
+    : public detail::KernelClass<NNReduceFeatureChannelsAndWeightsMean, NNReduceBinary,
+                                 "NNReduceFeatureChannelsAndWeightsMean"> {
  public:
   /// The library's own.
   NNReduceFeatureChannelsAndWeightsMean(const std::shared_ptr<mtl::Device>& device,
@@ -63,26 +66,19 @@ class NNReduceFeatureChannelsAndWeightsMean final : public NNReduceBinary {
       : NNReduceFeatureChannelsAndWeightsMean(device) {}
   static std::shared_ptr<NNReduceFeatureChannelsAndWeightsMean> create(
       const std::shared_ptr<mtl::Device>& device);
-  [[nodiscard]] std::shared_ptr<NNReduceFeatureChannelsAndWeightsMean> copy(
-      const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<NNReduceFeatureChannelsAndWeightsMean> decode(
-      Coder& coder, const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<NNReduceFeatureChannelsAndWeightsMean>(coder, device);
-  }
-  [[nodiscard]] std::string className() const override { return "NNReduceFeatureChannelsAndWeightsMean"; }
 
  private:
-  using NNReduceBinary::NNReduceBinary;
+  friend KernelClass;
+  using KernelClass::KernelClass;
   NNReduceFeatureChannelsAndWeightsMean(const NNReduceFeatureChannelsAndWeightsMean&) = default;
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
   [[nodiscard]] detail::ReduceBinaryDivisor divisor() const override;
 };
 
 /// The weighted sum, or divided by the number of weights that are not 0; 0 where there are none
 /// (MPSNNReduceFeatureChannelsAndWeightsSum).
-class NNReduceFeatureChannelsAndWeightsSum final : public NNReduceBinary {
+class NNReduceFeatureChannelsAndWeightsSum final
+    : public detail::KernelClass<NNReduceFeatureChannelsAndWeightsSum, NNReduceBinary,
+                                 "NNReduceFeatureChannelsAndWeightsSum"> {
  public:
   /// The library's own.
   NNReduceFeatureChannelsAndWeightsSum(const std::shared_ptr<mtl::Device>& device,
@@ -90,24 +86,15 @@ class NNReduceFeatureChannelsAndWeightsSum final : public NNReduceBinary {
       : NNReduceFeatureChannelsAndWeightsSum(device, false) {}
   static std::shared_ptr<NNReduceFeatureChannelsAndWeightsSum> create(
       const std::shared_ptr<mtl::Device>& device, bool doWeightedSumByNonZeroWeights = false);
-  [[nodiscard]] std::shared_ptr<NNReduceFeatureChannelsAndWeightsSum> copy(
-      const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<NNReduceFeatureChannelsAndWeightsSum> decode(
-      Coder& coder, const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<NNReduceFeatureChannelsAndWeightsSum>(coder, device);
-  }
   [[nodiscard]] bool doWeightedSumByNonZeroWeights() const { return doWeightedSumByNonZeroWeights_; }
-  [[nodiscard]] std::string className() const override { return "NNReduceFeatureChannelsAndWeightsSum"; }
 
  private:
+  friend KernelClass;
   NNReduceFeatureChannelsAndWeightsSum(const std::shared_ptr<mtl::Device>& device,
                                        bool doWeightedSumByNonZeroWeights)
-      : NNReduceBinary(device), doWeightedSumByNonZeroWeights_(doWeightedSumByNonZeroWeights) {}
+      : KernelClass(device), doWeightedSumByNonZeroWeights_(doWeightedSumByNonZeroWeights) {}
   NNReduceFeatureChannelsAndWeightsSum(const NNReduceFeatureChannelsAndWeightsSum&) = default;
   void codeProperties(Coder& coder) override;
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
   [[nodiscard]] detail::ReduceBinaryDivisor divisor() const override;
 
   bool doWeightedSumByNonZeroWeights_;

@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <any>
 
-#include "mps/core/as_signed.hpp"
-#include "mps/core/call.hpp"
-#include "mps/core/checked_number.hpp"
-#include "mps/core/coder.hpp"
-#include "mps/core/error.hpp"
-#include "mps/core/plan_for.hpp"
+#include "mps/core/coding/coder.hpp"
+#include "mps/core/kernel/call.hpp"
+#include "mps/core/plan/plan_for.hpp"
+#include "mps/core/types/as_signed.hpp"
+#include "mps/core/types/checked_number.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/reduction/reduction_problem.hpp"
 #include "mps/reduction/reduction_region.hpp"
 #include "mtl/device.hpp"
@@ -151,13 +151,9 @@ std::shared_ptr<NNReduceFeatureChannelsSum> NNReduceFeatureChannelsSum::create(
   return std::shared_ptr<NNReduceFeatureChannelsSum>(new NNReduceFeatureChannelsSum(device));
 }
 
-std::shared_ptr<Kernel> NNReduceFeatureChannelsSum::clone() const {
-  return std::shared_ptr<NNReduceFeatureChannelsSum>(new NNReduceFeatureChannelsSum(*this));
-}
-
 NNReduceUnaryGradient::NNReduceUnaryGradient(std::shared_ptr<mtl::Device> device,
                                              ReductionOperation operation, ReductionAxis axis)
-    : CNNGradientKernel(std::move(device)), operation_(operation), axis_(axis) {
+    : KernelClass(std::move(device)), operation_(operation), axis_(axis) {
   if (operation == ReductionOperation::ArgumentMin || operation == ReductionOperation::ArgumentMax)
     throw Error("NNReduceUnaryGradient: the argument of a minimum or maximum has no gradient");
 }
@@ -165,10 +161,6 @@ NNReduceUnaryGradient::NNReduceUnaryGradient(std::shared_ptr<mtl::Device> device
 std::shared_ptr<NNReduceUnaryGradient> NNReduceUnaryGradient::create(
     const std::shared_ptr<mtl::Device>& device, ReductionOperation operation, ReductionAxis axis) {
   return std::shared_ptr<NNReduceUnaryGradient>(new NNReduceUnaryGradient(device, operation, axis));
-}
-
-std::shared_ptr<Kernel> NNReduceUnaryGradient::clone() const {
-  return std::shared_ptr<NNReduceUnaryGradient>(new NNReduceUnaryGradient(*this));
 }
 
 bool NNReduceUnaryGradient::acceptsForward(const std::string& forwardClassName) const {

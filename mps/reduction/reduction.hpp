@@ -6,8 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "mps/core/cnn_gradient_kernel.hpp"
-#include "mps/core/cnn_kernel.hpp"
+#include "mps/core/kernel/cnn_gradient_kernel.hpp"
+#include "mps/core/kernel/cnn_kernel.hpp"
+#include "mps/core/kernel/kernel_class.hpp"
 #include "mps/reduction/reduction_operation.hpp"
 
 /// Reductions along an axis (MPSNNReduce.h).
@@ -76,6 +77,8 @@ class NNReduce final : public NNReduceUnary {
                                           const std::shared_ptr<mtl::Device>& device = nullptr) {
     return detail::decodeAs<NNReduce>(coder, device);
   }
+  /// className() without an object.
+  static std::string nameOfClass() { return detail::reductionClassName(Operation, Axis); }
 
  private:
   explicit NNReduce(const std::shared_ptr<mtl::Device>& device) : NNReduceUnary(device, Operation, Axis) {}
@@ -104,30 +107,23 @@ using NNReduceFeatureChannelsArgumentMax =
 using NNReduceSpatialMean = NNReduce<ReductionOperation::Mean, ReductionAxis::Spatial>;
 
 /// weight * the sum over the channels.
-class NNReduceFeatureChannelsSum final : public NNReduceUnary {
+class NNReduceFeatureChannelsSum final
+    : public detail::KernelClass<NNReduceFeatureChannelsSum, NNReduceUnary, "NNReduceFeatureChannelsSum"> {
  public:
   /// The library's own.
   NNReduceFeatureChannelsSum(const std::shared_ptr<mtl::Device>& device, detail::Decoding /*decoding*/)
       : NNReduceFeatureChannelsSum(device) {}
   static std::shared_ptr<NNReduceFeatureChannelsSum> create(const std::shared_ptr<mtl::Device>& device);
-  [[nodiscard]] std::shared_ptr<NNReduceFeatureChannelsSum> copy(
-      const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<NNReduceFeatureChannelsSum> decode(
-      Coder& coder, const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<NNReduceFeatureChannelsSum>(coder, device);
-  }
   /// 1. @throws Error unless it is finite
   [[nodiscard]] float weight() const { return weight_; }
   void setWeight(float weight);
 
  private:
+  friend KernelClass;
   explicit NNReduceFeatureChannelsSum(const std::shared_ptr<mtl::Device>& device)
-      : NNReduceUnary(device, ReductionOperation::Sum, ReductionAxis::FeatureChannels) {}
+      : KernelClass(device, ReductionOperation::Sum, ReductionAxis::FeatureChannels) {}
   NNReduceFeatureChannelsSum(const NNReduceFeatureChannelsSum&) = default;
   void codeProperties(Coder& coder) override;
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
   [[nodiscard]] float scale() const override { return weight_; }
 
   float weight_ = 1;
@@ -150,22 +146,14 @@ class NNReduceFeatureChannelsSum final : public NNReduceUnary {
 ///     auto y = mean->encode(commandBuffer, x, state, false);
 ///     auto gradient = mps::NNReduceUnaryGradient::create(device, mean->operation(), mean->axis());
 ///     auto dx = gradient->encode(commandBuffer, dy, x, state);
-class NNReduceUnaryGradient : public CNNGradientKernel {
+class NNReduceUnaryGradient
+    : public detail::KernelClass<NNReduceUnaryGradient, CNNGradientKernel, "NNReduceUnaryGradient"> {
  public:
   /// The library's own.
   NNReduceUnaryGradient(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
       : NNReduceUnaryGradient(std::move(device), ReductionOperation::Sum, ReductionAxis::Row) {}
   static std::shared_ptr<NNReduceUnaryGradient> create(const std::shared_ptr<mtl::Device>& device,
                                                        ReductionOperation operation, ReductionAxis axis);
-  [[nodiscard]] std::string className() const override { return "NNReduceUnaryGradient"; }
-  [[nodiscard]] std::shared_ptr<NNReduceUnaryGradient> copy(
-      const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<NNReduceUnaryGradient> decode(Coder& coder,
-                                                       const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<NNReduceUnaryGradient>(coder, device);
-  }
   [[nodiscard]] std::vector<detail::PreparedCall> prepareGradient(
       const detail::GradientCall& call) const override;
   [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
@@ -177,9 +165,9 @@ class NNReduceUnaryGradient : public CNNGradientKernel {
                         ReductionAxis axis);
   NNReduceUnaryGradient(const NNReduceUnaryGradient&) = default;
   void codeProperties(Coder& coder) override;
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
 
  private:
+  friend KernelClass;
   ReductionOperation operation_;
   ReductionAxis axis_;
 };

@@ -1,6 +1,6 @@
 #include "mps/reduction/reduction_node.hpp"
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 
 namespace mps {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "mps/core/node.hpp"
+#include "mps/core/kernel/node.hpp"
 #include "mps/reduction/reduction.hpp"
 
 /// Graph nodes of the reductions.

@@ -6,9 +6,9 @@
 #include <span>
 #include <string>
 
-#include "mps/core/plan.hpp"
-#include "mps/core/plan_for.hpp"
-#include "mps/core/tensor_shape.hpp"
+#include "mps/core/plan/plan.hpp"
+#include "mps/core/plan/plan_for.hpp"
+#include "mps/core/types/tensor_shape.hpp"
 #include "mps/reduction/reduction_operation.hpp"
 
 namespace mps::detail {

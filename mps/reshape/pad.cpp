@@ -4,11 +4,11 @@
 #include <any>
 #include <limits>
 
-#include "mps/core/as_signed.hpp"
-#include "mps/core/call.hpp"
-#include "mps/core/coder.hpp"
-#include "mps/core/error.hpp"
-#include "mps/core/plan_for.hpp"
+#include "mps/core/coding/coder.hpp"
+#include "mps/core/kernel/call.hpp"
+#include "mps/core/plan/plan_for.hpp"
+#include "mps/core/types/as_signed.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/reshape/reshape_map.hpp"
 #include "mps/reshape/reshape_problem.hpp"
 #include "mtl/device.hpp"
@@ -78,10 +78,6 @@ std::shared_ptr<NNPad> NNPad::create(const std::shared_ptr<mtl::Device>& device,
   return pad;
 }
 
-std::shared_ptr<Kernel> NNPad::clone() const {
-  return std::shared_ptr<NNPad>(new NNPad(*this));
-}
-
 void NNPad::setPaddingSizeBefore(const ImageCoordinate& size) {
   checkPadding(*this, "paddingSizeBefore", size);
   before_ = size;
@@ -129,10 +125,6 @@ std::shared_ptr<NNPadGradient> NNPadGradient::create(const std::shared_ptr<mtl::
   return std::shared_ptr<NNPadGradient>(new NNPadGradient(device));
 }
 
-std::shared_ptr<Kernel> NNPadGradient::clone() const {
-  return std::shared_ptr<NNPadGradient>(new NNPadGradient(*this));
-}
-
 bool NNPadGradient::acceptsForward(const std::string& forwardClassName) const {
   return forwardClassName == "NNPad";
 }
@@ -170,10 +162,6 @@ std::vector<detail::PreparedCall> NNPadGradient::prepareGradient(const detail::G
 
 std::shared_ptr<NNSlice> NNSlice::create(const std::shared_ptr<mtl::Device>& device) {
   return std::shared_ptr<NNSlice>(new NNSlice(device));
-}
-
-std::shared_ptr<Kernel> NNSlice::clone() const {
-  return std::shared_ptr<NNSlice>(new NNSlice(*this));
 }
 
 bool NNSlice::takesEdgeMode(ImageEdgeMode edgeMode) const {

@@ -7,8 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "mps/core/cnn_gradient_kernel.hpp"
-#include "mps/core/cnn_kernel.hpp"
+#include "mps/core/kernel/cnn_gradient_kernel.hpp"
+#include "mps/core/kernel/cnn_kernel.hpp"
+#include "mps/core/kernel/kernel_class.hpp"
 
 /// Padding and slices (MPSNNReshape.h, MPSNNSlice.h).
 namespace mps {
@@ -35,7 +36,7 @@ struct ReshapeProblem;
 /// The encodes that return an image size it by both paddings and set offset to minus paddingSizeBefore. With a given
 /// destination offset and clipRect decide; the channels written are always those before, those read and those after.
 /// Sources: every format, channels from any sourceFeatureChannelOffset on; destinations: float16, float32.
-class NNPad : public CNNKernel {
+class NNPad : public detail::KernelClass<NNPad, CNNKernel, "NNPad"> {
  public:
   static std::shared_ptr<NNPad> create(const std::shared_ptr<mtl::Device>& device);
   /// @param paddingSizeBefore pixels at the left and the top, channels before the first one
@@ -45,13 +46,6 @@ class NNPad : public CNNKernel {
                                        const ImageCoordinate& paddingSizeBefore,
                                        const ImageCoordinate& paddingSizeAfter,
                                        std::span<const float> fillValueArray = {});
-  [[nodiscard]] std::string className() const override { return "NNPad"; }
-  [[nodiscard]] std::shared_ptr<NNPad> copy(const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<NNPad> decode(Coder& coder, const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<NNPad>(coder, device);
-  }
   /// 0, 0, 0. @throws Error (setters) for a size above 2^31
   [[nodiscard]] const ImageCoordinate& paddingSizeBefore() const { return before_; }
   void setPaddingSizeBefore(const ImageCoordinate& size);
@@ -65,10 +59,9 @@ class NNPad : public CNNKernel {
   [[nodiscard]] detail::PreparedCall prepareForward(const detail::ForwardCall& call) const override;
 
  protected:
-  using CNNKernel::CNNKernel;
+  using KernelClass::KernelClass;
   NNPad(const NNPad&) = default;
   void codeProperties(Coder& coder) override;
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
   [[nodiscard]] bool hasWindow() const override { return true; }
   [[nodiscard]] bool takesEdgeMode(ImageEdgeMode edgeMode) const override;
   [[nodiscard]] std::size_t sourceChannelAlignment() const override { return 1; }
@@ -77,6 +70,7 @@ class NNPad : public CNNKernel {
   void describeForward(std::any& family) const override;
 
  private:
+  friend KernelClass;
   ImageCoordinate before_;
   ImageCoordinate after_;
   float fillValue_ = 0;
@@ -97,18 +91,9 @@ class NNPad : public CNNKernel {
 ///     auto y = pad->encode(commandBuffer, x, state, false);
 ///     auto gradient = mps::NNPadGradient::create(device);
 ///     auto dx = gradient->encode(commandBuffer, dy, x, state);
-class NNPadGradient : public CNNGradientKernel {
+class NNPadGradient : public detail::KernelClass<NNPadGradient, CNNGradientKernel, "NNPadGradient"> {
  public:
   static std::shared_ptr<NNPadGradient> create(const std::shared_ptr<mtl::Device>& device);
-  [[nodiscard]] std::string className() const override { return "NNPadGradient"; }
-  [[nodiscard]] std::shared_ptr<NNPadGradient> copy(
-      const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<NNPadGradient> decode(Coder& coder,
-                                               const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<NNPadGradient>(coder, device);
-  }
   [[nodiscard]] std::vector<detail::PreparedCall> prepareGradient(
       const detail::GradientCall& call) const override;
   [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
@@ -116,9 +101,11 @@ class NNPadGradient : public CNNGradientKernel {
   [[nodiscard]] bool canAccumulate() const override { return true; }
 
  protected:
-  using CNNGradientKernel::CNNGradientKernel;
+  using KernelClass::KernelClass;
   NNPadGradient(const NNPadGradient&) = default;
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
+
+ private:
+  friend KernelClass;
 };
 
 /// Cuts a part out of an image (MPSNNSlice):
@@ -130,28 +117,23 @@ class NNPadGradient : public CNNGradientKernel {
 /// Outside the source as NNPad with fill value 0. The encodes that return an image keep offset and size the image to
 /// hold clipRect, or without one the rest of the source. No state: the gradient of a slice is an NNPad of edge mode
 /// Zero.
-class NNSlice : public CNNKernel {
+class NNSlice : public detail::KernelClass<NNSlice, CNNKernel, "NNSlice"> {
  public:
   static std::shared_ptr<NNSlice> create(const std::shared_ptr<mtl::Device>& device);
-  [[nodiscard]] std::string className() const override { return "NNSlice"; }
-  [[nodiscard]] std::shared_ptr<NNSlice> copy(const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<NNSlice> decode(Coder& coder, const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<NNSlice>(coder, device);
-  }
   [[nodiscard]] detail::PreparedCall prepareForward(const detail::ForwardCall& call) const override;
 
  protected:
-  using CNNKernel::CNNKernel;
+  using KernelClass::KernelClass;
   NNSlice(const NNSlice&) = default;
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
   [[nodiscard]] bool hasWindow() const override { return true; }
   [[nodiscard]] bool makesState() const override { return false; }
   [[nodiscard]] bool keepsOffset() const override { return true; }
   [[nodiscard]] bool takesEdgeMode(ImageEdgeMode edgeMode) const override;
   [[nodiscard]] std::size_t sourceChannelAlignment() const override { return 1; }
   void adjustDestination(ImageDescriptor& destination, const ImageDescriptor& source) override;
+
+ private:
+  friend KernelClass;
 };
 
 }  // namespace mps

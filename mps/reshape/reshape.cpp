@@ -1,9 +1,9 @@
 #include "mps/reshape/reshape.hpp"
 
-#include "mps/core/call.hpp"
-#include "mps/core/coder.hpp"
-#include "mps/core/error.hpp"
-#include "mps/core/plan_for.hpp"
+#include "mps/core/coding/coder.hpp"
+#include "mps/core/kernel/call.hpp"
+#include "mps/core/plan/plan_for.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/reshape/reshape_problem.hpp"
 #include "mtl/device.hpp"
 
@@ -41,10 +41,6 @@ detail::PreparedCall prepare(const Kernel& kernel, ReshapeDirection direction, b
 
 std::shared_ptr<NNReshape> NNReshape::create(const std::shared_ptr<mtl::Device>& device) {
   return std::shared_ptr<NNReshape>(new NNReshape(device));
-}
-
-std::shared_ptr<Kernel> NNReshape::clone() const {
-  return std::shared_ptr<NNReshape>(new NNReshape(*this));
 }
 
 void NNReshape::setReshapedSize(std::size_t width, std::size_t height, std::size_t featureChannels) {
@@ -123,10 +119,6 @@ ImageBatch NNReshape::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& com
 
 std::shared_ptr<NNReshapeGradient> NNReshapeGradient::create(const std::shared_ptr<mtl::Device>& device) {
   return std::shared_ptr<NNReshapeGradient>(new NNReshapeGradient(device));
-}
-
-std::shared_ptr<Kernel> NNReshapeGradient::clone() const {
-  return std::shared_ptr<NNReshapeGradient>(new NNReshapeGradient(*this));
 }
 
 bool NNReshapeGradient::acceptsForward(const std::string& forwardClassName) const {

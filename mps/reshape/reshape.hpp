@@ -7,8 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "mps/core/cnn_gradient_kernel.hpp"
-#include "mps/core/cnn_kernel.hpp"
+#include "mps/core/kernel/cnn_gradient_kernel.hpp"
+#include "mps/core/kernel/cnn_kernel.hpp"
+#include "mps/core/kernel/kernel_class.hpp"
 
 /// Images of another shape with the same elements (MPSNNReshape.h).
 namespace mps {
@@ -25,17 +26,9 @@ namespace mps {
 /// Sources: every format; destinations: float16, float32. offset and clipRect are those of a whole image.
 ///
 /// @throws Error (encodes) when source and destination differ in the number of elements, or offset or clipRect is set
-class NNReshape : public CNNKernel {
+class NNReshape : public detail::KernelClass<NNReshape, CNNKernel, "NNReshape"> {
  public:
   static std::shared_ptr<NNReshape> create(const std::shared_ptr<mtl::Device>& device);
-  [[nodiscard]] std::string className() const override { return "NNReshape"; }
-  [[nodiscard]] std::shared_ptr<NNReshape> copy(const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<NNReshape> decode(Coder& coder,
-                                           const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<NNReshape>(coder, device);
-  }
 
   /// Extension: whether the order of the elements has the channels slowest. false.
   [[nodiscard]] bool channelsFirst() const { return channelsFirst_; }
@@ -67,10 +60,9 @@ class NNReshape : public CNNKernel {
   [[nodiscard]] detail::PreparedCall prepareForward(const detail::ForwardCall& call) const override;
 
  protected:
-  using CNNKernel::CNNKernel;
+  using KernelClass::KernelClass;
   NNReshape(const NNReshape&) = default;
   void codeProperties(Coder& coder) override;
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
   /// Elements are not where they were.
   [[nodiscard]] bool hasWindow() const override { return true; }
   [[nodiscard]] bool fillsDestination() const override { return true; }
@@ -78,6 +70,7 @@ class NNReshape : public CNNKernel {
   void describeForward(std::any& family) const override { family = channelsFirst_; }
 
  private:
+  friend KernelClass;
   struct Size {
     std::size_t width, height, featureChannels;
   };
@@ -97,18 +90,10 @@ class NNReshape : public CNNKernel {
 ///     auto dx = mps::NNReshapeGradient::create(device)->encode(commandBuffer, dy, x, state);
 ///
 /// @throws Error (encodes) without a state, when clipRect is set, and when the sizes are not those of the forward call
-class NNReshapeGradient : public CNNGradientKernel {
+class NNReshapeGradient
+    : public detail::KernelClass<NNReshapeGradient, CNNGradientKernel, "NNReshapeGradient"> {
  public:
   static std::shared_ptr<NNReshapeGradient> create(const std::shared_ptr<mtl::Device>& device);
-  [[nodiscard]] std::string className() const override { return "NNReshapeGradient"; }
-  [[nodiscard]] std::shared_ptr<NNReshapeGradient> copy(
-      const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<NNReshapeGradient> decode(Coder& coder,
-                                                   const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<NNReshapeGradient>(coder, device);
-  }
   [[nodiscard]] std::vector<detail::PreparedCall> prepareGradient(
       const detail::GradientCall& call) const override;
   [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
@@ -116,9 +101,11 @@ class NNReshapeGradient : public CNNGradientKernel {
   [[nodiscard]] bool canAccumulate() const override { return true; }
 
  protected:
-  using CNNGradientKernel::CNNGradientKernel;
+  using KernelClass::KernelClass;
   NNReshapeGradient(const NNReshapeGradient&) = default;
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
+
+ private:
+  friend KernelClass;
 };
 
 }  // namespace mps

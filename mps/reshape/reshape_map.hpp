@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "mps/core/types.hpp"
+#include "mps/core/types/types.hpp"
 
 namespace mps::detail {
 

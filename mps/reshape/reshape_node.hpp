@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "mps/core/node.hpp"
+#include "mps/core/kernel/node.hpp"
 
 /// Graph nodes of reshape and padding. Slices have none, as in Apple's graphs.
 namespace mps {

@@ -1,8 +1,8 @@
 #include "mps/softmax/matrix_softmax.hpp"
 
-#include "mps/core/coder.hpp"
-#include "mps/core/matrix_encoding.hpp"
-#include "mps/core/plan_for.hpp"
+#include "mps/core/array/matrix_encoding.hpp"
+#include "mps/core/coding/coder.hpp"
+#include "mps/core/plan/plan_for.hpp"
 #include "mps/softmax/softmax_problem.hpp"
 
 namespace mps {
@@ -36,10 +36,6 @@ std::shared_ptr<MatrixSoftMax> MatrixSoftMax::create(const std::shared_ptr<mtl::
   return std::shared_ptr<MatrixSoftMax>(new MatrixSoftMax(device));
 }
 
-std::shared_ptr<Kernel> MatrixSoftMax::clone() const {
-  return std::shared_ptr<Kernel>(new MatrixSoftMax(*this));
-}
-
 void MatrixSoftMax::encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                            const std::shared_ptr<Matrix>& inputMatrix,
                            const std::shared_ptr<Matrix>& resultMatrix) {
@@ -65,17 +61,9 @@ std::shared_ptr<MatrixLogSoftMax> MatrixLogSoftMax::create(const std::shared_ptr
   return std::shared_ptr<MatrixLogSoftMax>(new MatrixLogSoftMax(device));
 }
 
-std::shared_ptr<Kernel> MatrixLogSoftMax::clone() const {
-  return std::shared_ptr<Kernel>(new MatrixLogSoftMax(*this));
-}
-
 std::shared_ptr<MatrixSoftMaxGradient> MatrixSoftMaxGradient::create(
     const std::shared_ptr<mtl::Device>& device) {
   return std::shared_ptr<MatrixSoftMaxGradient>(new MatrixSoftMaxGradient(device));
-}
-
-std::shared_ptr<Kernel> MatrixSoftMaxGradient::clone() const {
-  return std::shared_ptr<Kernel>(new MatrixSoftMaxGradient(*this));
 }
 
 void MatrixSoftMaxGradient::encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
@@ -109,10 +97,6 @@ void MatrixSoftMaxGradient::encode(const std::shared_ptr<mtl::CommandBuffer>& co
 std::shared_ptr<MatrixLogSoftMaxGradient> MatrixLogSoftMaxGradient::create(
     const std::shared_ptr<mtl::Device>& device) {
   return std::shared_ptr<MatrixLogSoftMaxGradient>(new MatrixLogSoftMaxGradient(device));
-}
-
-std::shared_ptr<Kernel> MatrixLogSoftMaxGradient::clone() const {
-  return std::shared_ptr<Kernel>(new MatrixLogSoftMaxGradient(*this));
 }
 
 void MatrixSoftMax::codeProperties(Coder& coder) {

@@ -5,27 +5,19 @@
 #include <memory>
 #include <string>
 
-#include "mps/core/matrix.hpp"
-#include "mps/core/matrix_kernel.hpp"
+#include "mps/core/array/matrix.hpp"
+#include "mps/core/array/matrix_kernel.hpp"
+#include "mps/core/kernel/kernel_class.hpp"
 
 /// Softmax and log-softmax of the rows of matrices, one row per sample (MPSMatrixSoftMax.h). The
 /// largest value of a row with large values is subtracted before the exponential, so nothing overflows; a row's results have
-/// the same bits wherever it lies. Origins, batches and types are described in mps/core/matrix_kernel.hpp.
+/// the same bits wherever it lies. Origins, batches and types are described in mps/core/array/matrix_kernel.hpp.
 namespace mps {
 
 /// y_ij = exp(x_ij) / sum_k exp(x_ik) (MPSMatrixSoftMax).
-class MatrixSoftMax : public MatrixUnaryKernel {
+class MatrixSoftMax : public detail::KernelClass<MatrixSoftMax, MatrixUnaryKernel, "MatrixSoftMax"> {
  public:
   static std::shared_ptr<MatrixSoftMax> create(const std::shared_ptr<mtl::Device>& device);
-  [[nodiscard]] std::string className() const override { return "MatrixSoftMax"; }
-  [[nodiscard]] std::shared_ptr<MatrixSoftMax> copy(
-      const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<MatrixSoftMax> decode(Coder& coder,
-                                               const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<MatrixSoftMax>(coder, device);
-  }
   /// Rows, at most those of the input from its origin on. All.
   [[nodiscard]] std::size_t sourceRows() const { return sourceRows_; }
   void setSourceRows(std::size_t rows) { sourceRows_ = rows; }
@@ -40,36 +32,29 @@ class MatrixSoftMax : public MatrixUnaryKernel {
               const std::shared_ptr<Matrix>& inputMatrix, const std::shared_ptr<Matrix>& resultMatrix);
 
  protected:
-  using MatrixUnaryKernel::MatrixUnaryKernel;
+  using KernelClass::KernelClass;
   MatrixSoftMax(const MatrixSoftMax&) = default;
   void codeProperties(Coder& coder) override;
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
   [[nodiscard]] virtual bool isLogarithm() const { return false; }
 
  private:
+  friend KernelClass;
   std::size_t sourceRows_ = std::numeric_limits<std::size_t>::max();
   std::size_t sourceColumns_ = std::numeric_limits<std::size_t>::max();
 };
 
 /// y_ij = x_ij - ln sum_k exp(x_ik) (MPSMatrixLogSoftMax).
-class MatrixLogSoftMax : public MatrixSoftMax {
+class MatrixLogSoftMax : public detail::KernelClass<MatrixLogSoftMax, MatrixSoftMax, "MatrixLogSoftMax"> {
  public:
   static std::shared_ptr<MatrixLogSoftMax> create(const std::shared_ptr<mtl::Device>& device);
-  [[nodiscard]] std::string className() const override { return "MatrixLogSoftMax"; }
-  [[nodiscard]] std::shared_ptr<MatrixLogSoftMax> copy(
-      const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<MatrixLogSoftMax> decode(Coder& coder,
-                                                  const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<MatrixLogSoftMax>(coder, device);
-  }
 
  protected:
-  using MatrixSoftMax::MatrixSoftMax;
+  using KernelClass::KernelClass;
   MatrixLogSoftMax(const MatrixLogSoftMax&) = default;
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
   [[nodiscard]] bool isLogarithm() const override { return true; }
+
+ private:
+  friend KernelClass;
 };
 
 /// dx_ij = y_ij (dy_ij - sum_k dy_ik y_ik), y being the forward RESULT (MPSMatrixSoftMaxGradient). The primary source
@@ -79,18 +64,10 @@ class MatrixLogSoftMax : public MatrixSoftMax {
 ///     softMax->encode(commandBuffer, x, y);
 ///     auto gradient = mps::MatrixSoftMaxGradient::create(device);
 ///     gradient->encode(commandBuffer, dy, y, dx);
-class MatrixSoftMaxGradient : public MatrixBinaryKernel {
+class MatrixSoftMaxGradient
+    : public detail::KernelClass<MatrixSoftMaxGradient, MatrixBinaryKernel, "MatrixSoftMaxGradient"> {
  public:
   static std::shared_ptr<MatrixSoftMaxGradient> create(const std::shared_ptr<mtl::Device>& device);
-  [[nodiscard]] std::string className() const override { return "MatrixSoftMaxGradient"; }
-  [[nodiscard]] std::shared_ptr<MatrixSoftMaxGradient> copy(
-      const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<MatrixSoftMaxGradient> decode(Coder& coder,
-                                                       const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<MatrixSoftMaxGradient>(coder, device);
-  }
   /// Rows, at most those of both sources from their origins on. All.
   [[nodiscard]] std::size_t sourceRows() const { return sourceRows_; }
   void setSourceRows(std::size_t rows) { sourceRows_ = rows; }
@@ -106,13 +83,13 @@ class MatrixSoftMaxGradient : public MatrixBinaryKernel {
               const std::shared_ptr<Matrix>& resultMatrix);
 
  protected:
-  using MatrixBinaryKernel::MatrixBinaryKernel;
+  using KernelClass::KernelClass;
   MatrixSoftMaxGradient(const MatrixSoftMaxGradient&) = default;
   void codeProperties(Coder& coder) override;
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
   [[nodiscard]] virtual bool isLogarithm() const { return false; }
 
  private:
+  friend KernelClass;
   std::size_t sourceRows_ = std::numeric_limits<std::size_t>::max();
   std::size_t sourceColumns_ = std::numeric_limits<std::size_t>::max();
 };
@@ -124,24 +101,18 @@ class MatrixSoftMaxGradient : public MatrixBinaryKernel {
 ///     logSoftMax->encode(commandBuffer, x, y);
 ///     auto gradient = mps::MatrixLogSoftMaxGradient::create(device);
 ///     gradient->encode(commandBuffer, dy, y, dx);
-class MatrixLogSoftMaxGradient : public MatrixSoftMaxGradient {
+class MatrixLogSoftMaxGradient : public detail::KernelClass<MatrixLogSoftMaxGradient, MatrixSoftMaxGradient,
+                                                            "MatrixLogSoftMaxGradient"> {
  public:
   static std::shared_ptr<MatrixLogSoftMaxGradient> create(const std::shared_ptr<mtl::Device>& device);
-  [[nodiscard]] std::string className() const override { return "MatrixLogSoftMaxGradient"; }
-  [[nodiscard]] std::shared_ptr<MatrixLogSoftMaxGradient> copy(
-      const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<MatrixLogSoftMaxGradient> decode(
-      Coder& coder, const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<MatrixLogSoftMaxGradient>(coder, device);
-  }
 
  protected:
-  using MatrixSoftMaxGradient::MatrixSoftMaxGradient;
+  using KernelClass::KernelClass;
   MatrixLogSoftMaxGradient(const MatrixLogSoftMaxGradient&) = default;
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
   [[nodiscard]] bool isLogarithm() const override { return true; }
+
+ private:
+  friend KernelClass;
 };
 
 }  // namespace mps

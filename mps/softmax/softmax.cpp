@@ -1,8 +1,8 @@
 #include "mps/softmax/softmax.hpp"
 
-#include "mps/core/call.hpp"
-#include "mps/core/plan_for.hpp"
-#include "mps/core/pointwise.hpp"
+#include "mps/core/kernel/call.hpp"
+#include "mps/core/kernel/pointwise.hpp"
+#include "mps/core/plan/plan_for.hpp"
 #include "mps/softmax/softmax_problem.hpp"
 
 namespace mps {
@@ -47,20 +47,12 @@ std::shared_ptr<CNNSoftMax> CNNSoftMax::create(const std::shared_ptr<mtl::Device
   return std::shared_ptr<CNNSoftMax>(new CNNSoftMax(device));
 }
 
-std::shared_ptr<Kernel> CNNSoftMax::clone() const {
-  return std::shared_ptr<CNNSoftMax>(new CNNSoftMax(*this));
-}
-
 detail::PreparedCall CNNSoftMax::prepareForward(const detail::ForwardCall& call) const {
   return prepareForwardOf(*device(), SoftMaxKind::SoftMax, call);
 }
 
 std::shared_ptr<CNNSoftMaxGradient> CNNSoftMaxGradient::create(const std::shared_ptr<mtl::Device>& device) {
   return std::shared_ptr<CNNSoftMaxGradient>(new CNNSoftMaxGradient(device));
-}
-
-std::shared_ptr<Kernel> CNNSoftMaxGradient::clone() const {
-  return std::shared_ptr<CNNSoftMaxGradient>(new CNNSoftMaxGradient(*this));
 }
 
 bool CNNSoftMaxGradient::acceptsForward(const std::string& forwardClassName) const {
@@ -108,10 +100,6 @@ std::shared_ptr<CNNLogSoftMax> CNNLogSoftMax::create(const std::shared_ptr<mtl::
   return std::shared_ptr<CNNLogSoftMax>(new CNNLogSoftMax(device));
 }
 
-std::shared_ptr<Kernel> CNNLogSoftMax::clone() const {
-  return std::shared_ptr<CNNLogSoftMax>(new CNNLogSoftMax(*this));
-}
-
 detail::PreparedCall CNNLogSoftMax::prepareForward(const detail::ForwardCall& call) const {
   return prepareForwardOf(*device(), SoftMaxKind::LogSoftMax, call);
 }
@@ -119,10 +107,6 @@ detail::PreparedCall CNNLogSoftMax::prepareForward(const detail::ForwardCall& ca
 std::shared_ptr<CNNLogSoftMaxGradient> CNNLogSoftMaxGradient::create(
     const std::shared_ptr<mtl::Device>& device) {
   return std::shared_ptr<CNNLogSoftMaxGradient>(new CNNLogSoftMaxGradient(device));
-}
-
-std::shared_ptr<Kernel> CNNLogSoftMaxGradient::clone() const {
-  return std::shared_ptr<CNNLogSoftMaxGradient>(new CNNLogSoftMaxGradient(*this));
 }
 
 bool CNNLogSoftMaxGradient::acceptsForward(const std::string& forwardClassName) const {

@@ -4,9 +4,10 @@
 #include <string>
 #include <vector>
 
-#include "mps/core/cnn_gradient_kernel.hpp"
-#include "mps/core/cnn_kernel.hpp"
-#include "mps/core/node.hpp"
+#include "mps/core/kernel/cnn_gradient_kernel.hpp"
+#include "mps/core/kernel/cnn_kernel.hpp"
+#include "mps/core/kernel/kernel_class.hpp"
+#include "mps/core/kernel/node.hpp"
 
 /// Softmax and log-softmax over the feature channels of each pixel (MPSCNNSoftMax.h). Of a pixel with
 /// large values the largest one is subtracted before the exponential, so nothing overflows. A pixel's results have the same
@@ -14,44 +15,31 @@
 namespace mps {
 
 /// s_k = exp(x_k) / sum_j exp(x_j) (MPSCNNSoftMax). Sources: every format; results: float16, float32.
-class CNNSoftMax : public CNNKernel {
+class CNNSoftMax : public detail::KernelClass<CNNSoftMax, CNNKernel, "CNNSoftMax"> {
  public:
   static std::shared_ptr<CNNSoftMax> create(const std::shared_ptr<mtl::Device>& device);
-  [[nodiscard]] std::string className() const override { return "CNNSoftMax"; }
-  [[nodiscard]] std::shared_ptr<CNNSoftMax> copy(const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<CNNSoftMax> decode(Coder& coder,
-                                            const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<CNNSoftMax>(coder, device);
-  }
   [[nodiscard]] detail::PreparedCall prepareForward(const detail::ForwardCall& call) const override;
 
  protected:
-  using CNNKernel::CNNKernel;
+  using KernelClass::KernelClass;
   CNNSoftMax(const CNNSoftMax&) = default;
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
+
+ private:
+  friend KernelClass;
 };
 
 /// l_k = x_k - ln(sum_j exp(x_j)) (MPSCNNLogSoftMax).
-class CNNLogSoftMax : public CNNKernel {
+class CNNLogSoftMax : public detail::KernelClass<CNNLogSoftMax, CNNKernel, "CNNLogSoftMax"> {
  public:
   static std::shared_ptr<CNNLogSoftMax> create(const std::shared_ptr<mtl::Device>& device);
-  [[nodiscard]] std::string className() const override { return "CNNLogSoftMax"; }
-  [[nodiscard]] std::shared_ptr<CNNLogSoftMax> copy(
-      const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<CNNLogSoftMax> decode(Coder& coder,
-                                               const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<CNNLogSoftMax>(coder, device);
-  }
   [[nodiscard]] detail::PreparedCall prepareForward(const detail::ForwardCall& call) const override;
 
  protected:
-  using CNNKernel::CNNKernel;
+  using KernelClass::KernelClass;
   CNNLogSoftMax(const CNNLogSoftMax&) = default;
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
+
+ private:
+  friend KernelClass;
 };
 
 /// dx_k = s_k (dy_k - sum_j dy_j s_j) (MPSCNNSoftMaxGradient). sourceImage is the forward RESULT s, not the
@@ -62,28 +50,22 @@ class CNNLogSoftMax : public CNNKernel {
 ///     auto s = softMax->encode(commandBuffer, x, state, false);
 ///     auto gradient = mps::CNNSoftMaxGradient::create(device);
 ///     auto dx = gradient->encode(commandBuffer, dy, s, state);
-class CNNSoftMaxGradient : public CNNGradientKernel {
+class CNNSoftMaxGradient
+    : public detail::KernelClass<CNNSoftMaxGradient, CNNGradientKernel, "CNNSoftMaxGradient"> {
  public:
   static std::shared_ptr<CNNSoftMaxGradient> create(const std::shared_ptr<mtl::Device>& device);
-  [[nodiscard]] std::string className() const override { return "CNNSoftMaxGradient"; }
-  [[nodiscard]] std::shared_ptr<CNNSoftMaxGradient> copy(
-      const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<CNNSoftMaxGradient> decode(Coder& coder,
-                                                    const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<CNNSoftMaxGradient>(coder, device);
-  }
   [[nodiscard]] std::vector<detail::PreparedCall> prepareGradient(
       const detail::GradientCall& call) const override;
   [[nodiscard]] bool canAccumulate() const override { return true; }
   [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
 
  protected:
-  using CNNGradientKernel::CNNGradientKernel;
+  using KernelClass::KernelClass;
   CNNSoftMaxGradient(const CNNSoftMaxGradient&) = default;
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
   [[nodiscard]] bool takesForwardResult() const override { return true; }
+
+ private:
+  friend KernelClass;
 };
 
 /// dx_k = dy_k - exp(l_k) sum_j dy_j (MPSCNNLogSoftMaxGradient). sourceImage is the forward RESULT l. Example
@@ -94,28 +76,22 @@ class CNNSoftMaxGradient : public CNNGradientKernel {
 ///     auto y = logSoftMax->encode(commandBuffer, x, state, false);
 ///     auto gradient = mps::CNNLogSoftMaxGradient::create(device);
 ///     auto dx = gradient->encode(commandBuffer, dy, y, state);
-class CNNLogSoftMaxGradient : public CNNGradientKernel {
+class CNNLogSoftMaxGradient
+    : public detail::KernelClass<CNNLogSoftMaxGradient, CNNGradientKernel, "CNNLogSoftMaxGradient"> {
  public:
   static std::shared_ptr<CNNLogSoftMaxGradient> create(const std::shared_ptr<mtl::Device>& device);
-  [[nodiscard]] std::string className() const override { return "CNNLogSoftMaxGradient"; }
-  [[nodiscard]] std::shared_ptr<CNNLogSoftMaxGradient> copy(
-      const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<CNNLogSoftMaxGradient> decode(Coder& coder,
-                                                       const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<CNNLogSoftMaxGradient>(coder, device);
-  }
   [[nodiscard]] std::vector<detail::PreparedCall> prepareGradient(
       const detail::GradientCall& call) const override;
   [[nodiscard]] bool canAccumulate() const override { return true; }
   [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
 
  protected:
-  using CNNGradientKernel::CNNGradientKernel;
+  using KernelClass::KernelClass;
   CNNLogSoftMaxGradient(const CNNLogSoftMaxGradient&) = default;
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
   [[nodiscard]] bool takesForwardResult() const override { return true; }
+
+ private:
+  friend KernelClass;
 };
 
 /// Stands for CNNSoftMax (MPSCNNSoftMaxNode). Before a softmax cross-entropy loss it stays a second softmax.

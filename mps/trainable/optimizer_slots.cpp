@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 #include "mtl/buffer.hpp"
 #include "mtl/device.hpp"
 

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "mps/core/vector.hpp"
+#include "mps/core/array/vector.hpp"
 #include "mps/optimizer/optimizer.hpp"
 #include "mps/weights/safetensors.hpp"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 #include "mtl/buffer.hpp"
 #include "mtl/command_buffer.hpp"
 #include "mtl/command_queue.hpp"

@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "mps/conform/tolerance.hpp"
-#include "mps/core/test_images.hpp"
+#include "mps/core/testing/test_images.hpp"
 #include "mps/weights/test_folder.hpp"
 #include "mtl/buffer.hpp"
 #include "mtl/command_buffer.hpp"

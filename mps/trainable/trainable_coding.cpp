@@ -1,7 +1,7 @@
 #include <utility>
 
-#include "mps/core/coded_floats.hpp"
-#include "mps/core/coder.hpp"
+#include "mps/core/coding/coded_floats.hpp"
+#include "mps/core/coding/coder.hpp"
 #include "mps/trainable/trainable_batch_normalization.hpp"
 #include "mps/trainable/trainable_convolution.hpp"
 #include "mps/trainable/trainable_image_normalization.hpp"

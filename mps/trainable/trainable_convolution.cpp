@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "mps/core/error.hpp"
-#include "mps/core/philox.hpp"
+#include "mps/core/types/error.hpp"
+#include "mps/core/types/philox.hpp"
 #include "mtl/buffer.hpp"
 #include "mtl/command_buffer.hpp"
 #include "mtl/command_queue.hpp"

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "mps/core/convolution_data_source.hpp"
+#include "mps/core/layer/convolution_data_source.hpp"
 #include "mps/trainable/optimizer_slots.hpp"
 #include "mps/trainable/trainable_layer.hpp"
 

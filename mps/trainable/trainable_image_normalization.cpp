@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "mps/core/error.hpp"
-#include "mps/core/normalization_parameters.hpp"
+#include "mps/core/layer/normalization_parameters.hpp"
+#include "mps/core/types/error.hpp"
 #include "mtl/command_buffer.hpp"
 #include "mtl/command_queue.hpp"
 #include "mtl/device.hpp"

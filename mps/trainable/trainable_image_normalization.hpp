@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "mps/core/image_normalization_data_source.hpp"
+#include "mps/core/layer/image_normalization_data_source.hpp"
 #include "mps/trainable/optimizer_slots.hpp"
 #include "mps/trainable/trainable_layer.hpp"
 #include "mtl/buffer.hpp"

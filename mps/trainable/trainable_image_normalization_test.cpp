@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "mps/core/test_images.hpp"
+#include "mps/core/testing/test_images.hpp"
 #include "mps/weights/test_folder.hpp"
 #include "mtl/buffer.hpp"
 

@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "mps/core/call.hpp"
-#include "mps/core/coder.hpp"
-#include "mps/core/error.hpp"
+#include "mps/core/coding/coder.hpp"
+#include "mps/core/kernel/call.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/upsampling/crop_and_resize_problem.hpp"
 #include "mps/upsampling/upsampling_call.hpp"
 #include "mtl/device.hpp"
@@ -50,7 +50,7 @@ std::vector<std::pair<std::shared_ptr<Image>, std::vector<std::size_t>>> distinc
 NNCropAndResizeBilinear::NNCropAndResizeBilinear(std::shared_ptr<mtl::Device> device, std::size_t resizeWidth,
                                                  std::size_t resizeHeight,
                                                  std::span<const NormalizedRegion> regions)
-    : CNNKernel(std::move(device)),
+    : KernelClass(std::move(device)),
       resizeWidth_(resizeWidth),
       resizeHeight_(resizeHeight),
       regions_(regions.begin(), regions.end()) {
@@ -72,10 +72,6 @@ std::shared_ptr<NNCropAndResizeBilinear> NNCropAndResizeBilinear::create(
     std::span<const NormalizedRegion> regions) {
   return std::shared_ptr<NNCropAndResizeBilinear>(
       new NNCropAndResizeBilinear(device, resizeWidth, resizeHeight, regions));
-}
-
-std::shared_ptr<Kernel> NNCropAndResizeBilinear::clone() const {
-  return std::shared_ptr<NNCropAndResizeBilinear>(new NNCropAndResizeBilinear(*this));
 }
 
 void NNCropAndResizeBilinear::adjustDestination(ImageDescriptor& destination,

@@ -6,7 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "mps/core/cnn_kernel.hpp"
+#include "mps/core/kernel/cnn_kernel.hpp"
+#include "mps/core/kernel/kernel_class.hpp"
 
 /// Cutting out parts of an image and giving them one size (MPSNNResize.h).
 namespace mps {
@@ -36,26 +37,18 @@ struct NormalizedRegion {
 /// counts for each of these: of a destination that is given the pixels in clipRect are written, d counts from
 /// clipRect.origin, offset is added to t(d). Its own encodes throw where there is more than one region. Results have that
 /// size for every padding policy. Sources: every format; destinations: float16, float32. No gradient, no state.
-class NNCropAndResizeBilinear final : public CNNKernel {
+class NNCropAndResizeBilinear final
+    : public detail::KernelClass<NNCropAndResizeBilinear, CNNKernel, "NNCropAndResizeBilinear"> {
  public:
   /// The library's own.
   NNCropAndResizeBilinear(std::shared_ptr<mtl::Device> device, detail::Decoding decoding)
-      : CNNKernel(std::move(device), decoding) {}
+      : KernelClass(std::move(device), decoding) {}
   /// @param resizeWidth,resizeHeight 1 to 2^24
   /// @param regions                  copied
   /// @throws Error for another size, without a region, and for numbers of a region outside of -1e9 to 1e9
   static std::shared_ptr<NNCropAndResizeBilinear> create(const std::shared_ptr<mtl::Device>& device,
                                                          std::size_t resizeWidth, std::size_t resizeHeight,
                                                          std::span<const NormalizedRegion> regions);
-  [[nodiscard]] std::string className() const override { return "NNCropAndResizeBilinear"; }
-  [[nodiscard]] std::shared_ptr<NNCropAndResizeBilinear> copy(
-      const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<NNCropAndResizeBilinear> decode(
-      Coder& coder, const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<NNCropAndResizeBilinear>(coder, device);
-  }
   [[nodiscard]] std::size_t resizeWidth() const { return resizeWidth_; }
   [[nodiscard]] std::size_t resizeHeight() const { return resizeHeight_; }
   [[nodiscard]] std::size_t numberOfRegions() const { return regions_.size(); }
@@ -79,7 +72,6 @@ class NNCropAndResizeBilinear final : public CNNKernel {
   [[nodiscard]] detail::PreparedCall prepareForward(const detail::ForwardCall& call) const override;
 
  protected:
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
   /// Positions, not windows: the base class leaves edges to the family.
   [[nodiscard]] bool hasWindow() const override { return true; }
   [[nodiscard]] bool keepsOffset() const override { return true; }
@@ -87,6 +79,7 @@ class NNCropAndResizeBilinear final : public CNNKernel {
   void adjustDestination(ImageDescriptor& destination, const ImageDescriptor& source) override;
 
  private:
+  friend KernelClass;
   NNCropAndResizeBilinear(std::shared_ptr<mtl::Device> device, std::size_t resizeWidth,
                           std::size_t resizeHeight, std::span<const NormalizedRegion> regions);
   NNCropAndResizeBilinear(const NNCropAndResizeBilinear&) = default;

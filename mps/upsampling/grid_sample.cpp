@@ -6,10 +6,10 @@
 #include <tuple>
 #include <utility>
 
-#include "mps/core/as_signed.hpp"
-#include "mps/core/call.hpp"
-#include "mps/core/coder.hpp"
-#include "mps/core/error.hpp"
+#include "mps/core/coding/coder.hpp"
+#include "mps/core/kernel/call.hpp"
+#include "mps/core/types/as_signed.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/upsampling/grid_sample_problem.hpp"
 #include "mtl/device.hpp"
 
@@ -37,10 +37,6 @@ void selectChannels(const Kernel& kernel, const char* argument, std::size_t firs
 
 std::shared_ptr<NNGridSample> NNGridSample::create(const std::shared_ptr<mtl::Device>& device) {
   return std::shared_ptr<NNGridSample>(new NNGridSample(device));
-}
-
-std::shared_ptr<Kernel> NNGridSample::clone() const {
-  return std::shared_ptr<NNGridSample>(new NNGridSample(*this));
 }
 
 ImageDescriptor NNGridSample::sizeDestination(const ImageDescriptor& primary,

@@ -3,7 +3,8 @@
 #include <memory>
 #include <string>
 
-#include "mps/core/cnn_binary_kernel.hpp"
+#include "mps/core/kernel/cnn_binary_kernel.hpp"
+#include "mps/core/kernel/kernel_class.hpp"
 
 /// Sampling at positions that another image holds (MPSNNGridSample.h).
 namespace mps {
@@ -26,27 +27,17 @@ namespace mps {
 ///
 /// @throws Error (encodes) for another primary edge mode than Zero and Clamp, a grid of fewer than two channels, and a
 ///         grid that does not cover the pixels that are written
-class NNGridSample final : public CNNBinaryKernel {
+class NNGridSample final : public detail::KernelClass<NNGridSample, CNNBinaryKernel, "NNGridSample"> {
  public:
   /// The library's own.
   NNGridSample(const std::shared_ptr<mtl::Device>& device, detail::Decoding /*decoding*/)
       : NNGridSample(device) {}
   static std::shared_ptr<NNGridSample> create(const std::shared_ptr<mtl::Device>& device);
-  [[nodiscard]] std::string className() const override { return "NNGridSample"; }
-  [[nodiscard]] std::shared_ptr<NNGridSample> copy(
-      const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<NNGridSample> decode(Coder& coder,
-                                              const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<NNGridSample>(coder, device);
-  }
   /// true.
   [[nodiscard]] bool useGridValueAsInputCoordinate() const { return usesGridAsCoordinates_; }
   void setUseGridValueAsInputCoordinate(bool uses) { usesGridAsCoordinates_ = uses; }
 
  protected:
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
   void codeProperties(Coder& coder) override;
   void encodeCall(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const ImageBatch& primary,
                   const ImageBatch& secondary, const StateBatch& destinationStates,
@@ -54,7 +45,8 @@ class NNGridSample final : public CNNBinaryKernel {
   ImageDescriptor sizeDestination(const ImageDescriptor& primary, const ImageDescriptor& secondary) override;
 
  private:
-  explicit NNGridSample(const std::shared_ptr<mtl::Device>& device) : CNNBinaryKernel(device) {}
+  friend KernelClass;
+  explicit NNGridSample(const std::shared_ptr<mtl::Device>& device) : KernelClass(device) {}
   NNGridSample(const NNGridSample&) = default;
 
   bool usesGridAsCoordinates_ = true;

@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
-#include "mps/core/coder.hpp"
-#include "mps/core/error.hpp"
-#include "mps/core/gradient_state.hpp"
+#include "mps/core/coding/coder.hpp"
+#include "mps/core/image/gradient_state.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/upsampling/upsampling_call.hpp"
 #include "mtl/command_buffer.hpp"
 #include "mtl/device.hpp"
@@ -151,19 +151,11 @@ std::shared_ptr<ImageBilinearScale> ImageBilinearScale::create(const std::shared
       new ImageBilinearScale("ImageBilinearScale", device, outputWidth, outputHeight));
 }
 
-std::shared_ptr<Kernel> ImageBilinearScale::clone() const {
-  return std::shared_ptr<ImageBilinearScale>(new ImageBilinearScale(*this));
-}
-
 std::shared_ptr<ImageLanczosScale> ImageLanczosScale::create(const std::shared_ptr<mtl::Device>& device,
                                                              std::size_t outputWidth,
                                                              std::size_t outputHeight) {
   return std::shared_ptr<ImageLanczosScale>(
       new ImageLanczosScale("ImageLanczosScale", device, outputWidth, outputHeight));
-}
-
-std::shared_ptr<Kernel> ImageLanczosScale::clone() const {
-  return std::shared_ptr<ImageLanczosScale>(new ImageLanczosScale(*this));
 }
 
 std::vector<detail::PreparedCall> ImageScaleGradient::prepareGradient(
@@ -192,10 +184,6 @@ std::shared_ptr<ImageBilinearScaleGradient> ImageBilinearScaleGradient::create(
   return std::shared_ptr<ImageBilinearScaleGradient>(new ImageBilinearScaleGradient(device));
 }
 
-std::shared_ptr<Kernel> ImageBilinearScaleGradient::clone() const {
-  return std::shared_ptr<ImageBilinearScaleGradient>(new ImageBilinearScaleGradient(*this));
-}
-
 bool ImageBilinearScaleGradient::acceptsForward(const std::string& forwardClassName) const {
   return forwardClassName == "ImageBilinearScale";
 }
@@ -203,10 +191,6 @@ bool ImageBilinearScaleGradient::acceptsForward(const std::string& forwardClassN
 std::shared_ptr<ImageLanczosScaleGradient> ImageLanczosScaleGradient::create(
     const std::shared_ptr<mtl::Device>& device) {
   return std::shared_ptr<ImageLanczosScaleGradient>(new ImageLanczosScaleGradient(device));
-}
-
-std::shared_ptr<Kernel> ImageLanczosScaleGradient::clone() const {
-  return std::shared_ptr<ImageLanczosScaleGradient>(new ImageLanczosScaleGradient(*this));
 }
 
 bool ImageLanczosScaleGradient::acceptsForward(const std::string& forwardClassName) const {

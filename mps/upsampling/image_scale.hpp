@@ -9,10 +9,11 @@
 #include <string>
 #include <vector>
 
-#include "mps/core/cnn_gradient_kernel.hpp"
-#include "mps/core/cnn_kernel.hpp"
-#include "mps/core/node.hpp"
-#include "mps/core/secure_coding.hpp"
+#include "mps/core/coding/secure_coding.hpp"
+#include "mps/core/kernel/cnn_gradient_kernel.hpp"
+#include "mps/core/kernel/cnn_kernel.hpp"
+#include "mps/core/kernel/kernel_class.hpp"
+#include "mps/core/kernel/node.hpp"
 
 namespace mps::detail {
 struct UpsamplingManner;
@@ -103,30 +104,22 @@ class ImageScale : public CNNKernel {
 /// t(x) being moved to the centre of the edge pixel where it is less than half a pixel outside. Nothing is filtered: where
 /// the result is much smaller, most source pixels do not count. Without a transform it gives the bits of NNResizeBilinear
 /// with halfPixelCenters, or neighbours of them.
-class ImageBilinearScale final : public ImageScale {
+class ImageBilinearScale final
+    : public detail::KernelClass<ImageBilinearScale, ImageScale, "ImageBilinearScale"> {
  public:
   /// The library's own.
   ImageBilinearScale(std::shared_ptr<mtl::Device> device, detail::Decoding decoding)
-      : ImageScale(std::move(device), decoding) {}
+      : KernelClass(std::move(device), decoding) {}
   /// @param outputWidth,outputHeight 1 to 2^24  @throws Error for another size
   static std::shared_ptr<ImageBilinearScale> create(const std::shared_ptr<mtl::Device>& device,
                                                     std::size_t outputWidth, std::size_t outputHeight);
-  [[nodiscard]] std::string className() const override { return "ImageBilinearScale"; }
-  [[nodiscard]] std::shared_ptr<ImageBilinearScale> copy(
-      const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<ImageBilinearScale> decode(Coder& coder,
-                                                    const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<ImageBilinearScale>(coder, device);
-  }
 
  protected:
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
   [[nodiscard]] bool isLanczos() const override { return false; }
 
  private:
-  using ImageScale::ImageScale;
+  friend KernelClass;
+  using KernelClass::KernelClass;
   ImageBilinearScale(const ImageBilinearScale&) = default;
 };
 
@@ -138,30 +131,22 @@ class ImageBilinearScale final : public ImageScale {
 /// with s = 1 where the result is larger than the source, else 1 / scale, so that every source pixel counts. Pixels outside
 /// the source are left out of both sums. Weights may be negative: results overshoot at sharp edges. The formula is this
 /// library's choice; Apple publishes none.
-class ImageLanczosScale final : public ImageScale {
+class ImageLanczosScale final
+    : public detail::KernelClass<ImageLanczosScale, ImageScale, "ImageLanczosScale"> {
  public:
   /// The library's own.
   ImageLanczosScale(std::shared_ptr<mtl::Device> device, detail::Decoding decoding)
-      : ImageScale(std::move(device), decoding) {}
+      : KernelClass(std::move(device), decoding) {}
   /// @param outputWidth,outputHeight 1 to 2^24  @throws Error for another size
   static std::shared_ptr<ImageLanczosScale> create(const std::shared_ptr<mtl::Device>& device,
                                                    std::size_t outputWidth, std::size_t outputHeight);
-  [[nodiscard]] std::string className() const override { return "ImageLanczosScale"; }
-  [[nodiscard]] std::shared_ptr<ImageLanczosScale> copy(
-      const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<ImageLanczosScale> decode(Coder& coder,
-                                                   const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<ImageLanczosScale>(coder, device);
-  }
 
  protected:
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
   [[nodiscard]] bool isLanczos() const override { return true; }
 
  private:
-  using ImageScale::ImageScale;
+  friend KernelClass;
+  using KernelClass::KernelClass;
   ImageLanczosScale(const ImageLanczosScale&) = default;
 };
 
@@ -197,24 +182,19 @@ class ImageScaleGradient : public CNNGradientKernel {
 ///     auto y = scale->encode(commandBuffer, x, state, false);
 ///     auto gradient = mps::ImageBilinearScaleGradient::create(device);
 ///     auto dx = gradient->encode(commandBuffer, dy, x, state);
-class ImageBilinearScaleGradient final : public ImageScaleGradient {
+class ImageBilinearScaleGradient final
+    : public detail::KernelClass<ImageBilinearScaleGradient, ImageScaleGradient,
+                                 "ImageBilinearScaleGradient"> {
  public:
   static std::shared_ptr<ImageBilinearScaleGradient> create(const std::shared_ptr<mtl::Device>& device);
-  [[nodiscard]] std::string className() const override { return "ImageBilinearScaleGradient"; }
-  [[nodiscard]] std::shared_ptr<ImageBilinearScaleGradient> copy(
-      const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<ImageBilinearScaleGradient> decode(
-      Coder& coder, const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<ImageBilinearScaleGradient>(coder, device);
-  }
   [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
 
  protected:
-  using ImageScaleGradient::ImageScaleGradient;
+  using KernelClass::KernelClass;
   ImageBilinearScaleGradient(const ImageBilinearScaleGradient&) = default;
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
+
+ private:
+  friend KernelClass;
 };
 
 /// The gradient of ImageLanczosScale. Weights may be negative, and so may shares of a positive gradient.
@@ -224,24 +204,18 @@ class ImageBilinearScaleGradient final : public ImageScaleGradient {
 ///     auto y = scale->encode(commandBuffer, x, state, false);
 ///     auto gradient = mps::ImageLanczosScaleGradient::create(device);
 ///     auto dx = gradient->encode(commandBuffer, dy, x, state);
-class ImageLanczosScaleGradient final : public ImageScaleGradient {
+class ImageLanczosScaleGradient final
+    : public detail::KernelClass<ImageLanczosScaleGradient, ImageScaleGradient, "ImageLanczosScaleGradient"> {
  public:
   static std::shared_ptr<ImageLanczosScaleGradient> create(const std::shared_ptr<mtl::Device>& device);
-  [[nodiscard]] std::string className() const override { return "ImageLanczosScaleGradient"; }
-  [[nodiscard]] std::shared_ptr<ImageLanczosScaleGradient> copy(
-      const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<ImageLanczosScaleGradient> decode(
-      Coder& coder, const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<ImageLanczosScaleGradient>(coder, device);
-  }
   [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
 
  protected:
-  using ImageScaleGradient::ImageScaleGradient;
+  using KernelClass::KernelClass;
   ImageLanczosScaleGradient(const ImageLanczosScaleGradient&) = default;
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
+
+ private:
+  friend KernelClass;
 };
 
 }  // namespace mps

@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <utility>
 
-#include "mps/core/coder.hpp"
-#include "mps/core/error.hpp"
+#include "mps/core/coding/coder.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/upsampling/upsampling_call.hpp"
 #include "mtl/device.hpp"
 
@@ -15,7 +15,7 @@ using detail::UpsamplingSampling;
 
 NNResizeBilinear::NNResizeBilinear(std::shared_ptr<mtl::Device> device, std::size_t resizeWidth,
                                    std::size_t resizeHeight, bool alignCorners)
-    : CNNKernel(std::move(device)),
+    : KernelClass(std::move(device)),
       resizeWidth_(resizeWidth),
       resizeHeight_(resizeHeight),
       alignCorners_(alignCorners) {
@@ -32,10 +32,6 @@ std::shared_ptr<NNResizeBilinear> NNResizeBilinear::create(const std::shared_ptr
                                                            bool alignCorners) {
   return std::shared_ptr<NNResizeBilinear>(
       new NNResizeBilinear(device, resizeWidth, resizeHeight, alignCorners));
-}
-
-std::shared_ptr<Kernel> NNResizeBilinear::clone() const {
-  return std::shared_ptr<NNResizeBilinear>(new NNResizeBilinear(*this));
 }
 
 void NNResizeBilinear::setHalfPixelCenters(bool halfPixelCenters) {
@@ -68,10 +64,6 @@ detail::PreparedCall NNResizeBilinear::prepareForward(const detail::ForwardCall&
 std::shared_ptr<NNResizeBilinearGradient> NNResizeBilinearGradient::create(
     const std::shared_ptr<mtl::Device>& device) {
   return std::shared_ptr<NNResizeBilinearGradient>(new NNResizeBilinearGradient(device));
-}
-
-std::shared_ptr<Kernel> NNResizeBilinearGradient::clone() const {
-  return std::shared_ptr<NNResizeBilinearGradient>(new NNResizeBilinearGradient(*this));
 }
 
 bool NNResizeBilinearGradient::acceptsForward(const std::string& forwardClassName) const {

@@ -6,8 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "mps/core/cnn_gradient_kernel.hpp"
-#include "mps/core/cnn_kernel.hpp"
+#include "mps/core/kernel/cnn_gradient_kernel.hpp"
+#include "mps/core/kernel/cnn_kernel.hpp"
+#include "mps/core/kernel/kernel_class.hpp"
 
 /// Resizing to any size, per feature channel (MPSNNResize.h).
 namespace mps {
@@ -32,7 +33,7 @@ enum class UpsamplingSampling : std::uint8_t;
 /// every padding policy. Of a destination that is given, the pixels in clipRect are written: x counts from
 /// clipRect.origin, offset is added to t(x), and what lies outside the source is 0 (edge mode Zero) or the edge pixel
 /// (Clamp). Sources: every format; destinations: float16, float32. A source pixel whose weight is 0 is not looked at.
-class NNResizeBilinear final : public CNNKernel {
+class NNResizeBilinear final : public detail::KernelClass<NNResizeBilinear, CNNKernel, "NNResizeBilinear"> {
  public:
   /// The library's own.
   NNResizeBilinear(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
@@ -41,15 +42,6 @@ class NNResizeBilinear final : public CNNKernel {
   static std::shared_ptr<NNResizeBilinear> create(const std::shared_ptr<mtl::Device>& device,
                                                   std::size_t resizeWidth, std::size_t resizeHeight,
                                                   bool alignCorners = false);
-  [[nodiscard]] std::string className() const override { return "NNResizeBilinear"; }
-  [[nodiscard]] std::shared_ptr<NNResizeBilinear> copy(
-      const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<NNResizeBilinear> decode(Coder& coder,
-                                                  const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<NNResizeBilinear>(coder, device);
-  }
   [[nodiscard]] std::size_t resizeWidth() const { return resizeWidth_; }
   [[nodiscard]] std::size_t resizeHeight() const { return resizeHeight_; }
   [[nodiscard]] bool alignCorners() const { return alignCorners_; }
@@ -60,7 +52,6 @@ class NNResizeBilinear final : public CNNKernel {
   [[nodiscard]] detail::PreparedCall prepareForward(const detail::ForwardCall& call) const override;
 
  protected:
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
   /// Positions, not windows: the base class leaves edges to the family.
   [[nodiscard]] bool hasWindow() const override { return true; }
   [[nodiscard]] bool keepsOffset() const override { return true; }
@@ -68,6 +59,7 @@ class NNResizeBilinear final : public CNNKernel {
   void describeForward(std::any& family) const override;
 
  private:
+  friend KernelClass;
   NNResizeBilinear(std::shared_ptr<mtl::Device> device, std::size_t resizeWidth, std::size_t resizeHeight,
                    bool alignCorners);
   NNResizeBilinear(const NNResizeBilinear&) = default;
@@ -95,18 +87,10 @@ class NNResizeBilinear final : public CNNKernel {
 ///     auto y = resize->encode(commandBuffer, x, state, false);
 ///     auto gradient = mps::NNResizeBilinearGradient::create(device);
 ///     auto dx = gradient->encode(commandBuffer, dy, x, state);
-class NNResizeBilinearGradient final : public CNNGradientKernel {
+class NNResizeBilinearGradient final
+    : public detail::KernelClass<NNResizeBilinearGradient, CNNGradientKernel, "NNResizeBilinearGradient"> {
  public:
   static std::shared_ptr<NNResizeBilinearGradient> create(const std::shared_ptr<mtl::Device>& device);
-  [[nodiscard]] std::string className() const override { return "NNResizeBilinearGradient"; }
-  [[nodiscard]] std::shared_ptr<NNResizeBilinearGradient> copy(
-      const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<NNResizeBilinearGradient> decode(
-      Coder& coder, const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<NNResizeBilinearGradient>(coder, device);
-  }
   [[nodiscard]] std::vector<detail::PreparedCall> prepareGradient(
       const detail::GradientCall& call) const override;
   [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
@@ -114,10 +98,12 @@ class NNResizeBilinearGradient final : public CNNGradientKernel {
   [[nodiscard]] bool needsSourceMemory(bool /*forwardSavesFields*/) const override { return false; }
 
  protected:
-  using CNNGradientKernel::CNNGradientKernel;
+  using KernelClass::KernelClass;
   NNResizeBilinearGradient(const NNResizeBilinearGradient&) = default;
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
   [[nodiscard]] bool usesKernelOffset() const override { return true; }
+
+ private:
+  friend KernelClass;
 };
 
 }  // namespace mps

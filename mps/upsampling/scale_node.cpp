@@ -1,6 +1,6 @@
 #include "mps/upsampling/scale_node.hpp"
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/upsampling/resize.hpp"
 
 namespace mps {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "mps/core/node.hpp"
+#include "mps/core/kernel/node.hpp"
 #include "mps/upsampling/image_scale.hpp"
 #include "mtl/types.hpp"
 

@@ -3,9 +3,9 @@
 #include <any>
 #include <limits>
 
-#include "mps/core/as_signed.hpp"
-#include "mps/core/coder.hpp"
-#include "mps/core/error.hpp"
+#include "mps/core/coding/coder.hpp"
+#include "mps/core/types/as_signed.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/upsampling/upsampling_call.hpp"
 #include "mtl/device.hpp"
 
@@ -108,14 +108,11 @@ std::shared_ptr<CNNUpsamplingNearest> CNNUpsamplingNearest::create(const std::sh
 UpsamplingSampling CNNUpsamplingNearest::sampling() const {
   return UpsamplingSampling::Nearest;
 }
-std::shared_ptr<Kernel> CNNUpsamplingNearest::clone() const {
-  return std::make_shared<CNNUpsamplingNearest>(*this);
-}
 
 CNNUpsamplingBilinear::CNNUpsamplingBilinear(std::shared_ptr<mtl::Device> device,
                                              std::size_t integerScaleFactorX, std::size_t integerScaleFactorY,
                                              bool alignCorners)
-    : CNNUpsampling(std::move(device), "CNNUpsamplingBilinear", integerScaleFactorX, integerScaleFactorY),
+    : KernelClass(std::move(device), "CNNUpsamplingBilinear", integerScaleFactorX, integerScaleFactorY),
       alignCorners_(alignCorners) {}
 std::shared_ptr<CNNUpsamplingBilinear> CNNUpsamplingBilinear::create(
     const std::shared_ptr<mtl::Device>& device, std::size_t integerScaleFactorX,
@@ -132,9 +129,6 @@ UpsamplingSampling CNNUpsamplingBilinear::sampling() const {
   if (alignCorners_) return UpsamplingSampling::BilinearAlignCorners;
   return halfPixelCenters_ ? UpsamplingSampling::BilinearHalfPixel : UpsamplingSampling::Bilinear;
 }
-std::shared_ptr<Kernel> CNNUpsamplingBilinear::clone() const {
-  return std::shared_ptr<CNNUpsamplingBilinear>(new CNNUpsamplingBilinear(*this));
-}
 
 std::shared_ptr<CNNUpsamplingNearestGradient> CNNUpsamplingNearestGradient::create(
     const std::shared_ptr<mtl::Device>& device, std::size_t integerScaleFactorX,
@@ -148,9 +142,6 @@ bool CNNUpsamplingNearestGradient::acceptsForward(const std::string& forwardClas
 UpsamplingSampling CNNUpsamplingNearestGradient::defaultSampling() const {
   return UpsamplingSampling::Nearest;
 }
-std::shared_ptr<Kernel> CNNUpsamplingNearestGradient::clone() const {
-  return std::make_shared<CNNUpsamplingNearestGradient>(*this);
-}
 
 std::shared_ptr<CNNUpsamplingBilinearGradient> CNNUpsamplingBilinearGradient::create(
     const std::shared_ptr<mtl::Device>& device, std::size_t integerScaleFactorX,
@@ -163,9 +154,6 @@ bool CNNUpsamplingBilinearGradient::acceptsForward(const std::string& forwardCla
 }
 UpsamplingSampling CNNUpsamplingBilinearGradient::defaultSampling() const {
   return UpsamplingSampling::Bilinear;
-}
-std::shared_ptr<Kernel> CNNUpsamplingBilinearGradient::clone() const {
-  return std::make_shared<CNNUpsamplingBilinearGradient>(*this);
 }
 
 void CNNUpsampling::codeProperties(Coder& coder) {

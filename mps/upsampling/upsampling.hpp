@@ -6,8 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "mps/core/cnn_gradient_kernel.hpp"
-#include "mps/core/cnn_kernel.hpp"
+#include "mps/core/kernel/cnn_gradient_kernel.hpp"
+#include "mps/core/kernel/cnn_kernel.hpp"
+#include "mps/core/kernel/kernel_class.hpp"
 
 /// Upsampling by whole factors, per feature channel (MPSCNNUpsampling.h). Channels never mix;
 /// the result has as many as were read.
@@ -53,27 +54,18 @@ class CNNUpsampling : public CNNKernel {
 };
 
 /// t(x) = floor(x / scaleFactor): each source pixel becomes a block (MPSCNNUpsamplingNearest).
-class CNNUpsamplingNearest : public CNNUpsampling {
+class CNNUpsamplingNearest
+    : public detail::KernelClass<CNNUpsamplingNearest, CNNUpsampling, "CNNUpsamplingNearest"> {
  public:
   /// @param integerScaleFactorX,integerScaleFactorY 1 to 2^24
   /// @throws Error for another factor
   static std::shared_ptr<CNNUpsamplingNearest> create(const std::shared_ptr<mtl::Device>& device,
                                                       std::size_t integerScaleFactorX,
                                                       std::size_t integerScaleFactorY);
-  [[nodiscard]] std::string className() const override { return "CNNUpsamplingNearest"; }
-  [[nodiscard]] std::shared_ptr<CNNUpsamplingNearest> copy(
-      const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<CNNUpsamplingNearest> decode(Coder& coder,
-                                                      const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<CNNUpsamplingNearest>(coder, device);
-  }
 
  protected:
-  using CNNUpsampling::CNNUpsampling;
+  using KernelClass::KernelClass;
   [[nodiscard]] detail::UpsamplingSampling sampling() const override;
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
 };
 
 /// Bilinear interpolation (MPSCNNUpsamplingBilinear): with w the fraction of the position and i what is below,
@@ -89,7 +81,8 @@ class CNNUpsamplingNearest : public CNNUpsampling {
 /// | false        | true             | (x + 0.5) / scaleFactor - 0.5 within 0 ... S - 1, as in PyTorch        |
 ///
 /// A source pixel whose weight is 0 is not looked at: NaN or infinity there does not spread.
-class CNNUpsamplingBilinear : public CNNUpsampling {
+class CNNUpsamplingBilinear
+    : public detail::KernelClass<CNNUpsamplingBilinear, CNNUpsampling, "CNNUpsamplingBilinear"> {
  public:
   /// The library's own.
   CNNUpsamplingBilinear(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
@@ -99,15 +92,6 @@ class CNNUpsamplingBilinear : public CNNUpsampling {
                                                        std::size_t integerScaleFactorX,
                                                        std::size_t integerScaleFactorY,
                                                        bool alignCorners = false);
-  [[nodiscard]] std::string className() const override { return "CNNUpsamplingBilinear"; }
-  [[nodiscard]] std::shared_ptr<CNNUpsamplingBilinear> copy(
-      const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<CNNUpsamplingBilinear> decode(Coder& coder,
-                                                       const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<CNNUpsamplingBilinear>(coder, device);
-  }
   [[nodiscard]] bool alignCorners() const override { return alignCorners_; }
   /// Whether pixels are sampled at their centres. Not in Apple's class. false.
   [[nodiscard]] bool halfPixelCenters() const { return halfPixelCenters_; }
@@ -120,9 +104,9 @@ class CNNUpsamplingBilinear : public CNNUpsampling {
   CNNUpsamplingBilinear(const CNNUpsamplingBilinear&) = default;
   void codeProperties(Coder& coder) override;
   [[nodiscard]] detail::UpsamplingSampling sampling() const override;
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
 
  private:
+  friend KernelClass;
   bool alignCorners_;
   bool halfPixelCenters_ = false;
 };
@@ -172,27 +156,19 @@ class CNNUpsamplingGradient : public CNNGradientKernel {
 ///     auto y = upsampling->encode(commandBuffer, x, state, false);
 ///     auto gradient = mps::CNNUpsamplingNearestGradient::create(device, 2, 2);
 ///     auto dx = gradient->encode(commandBuffer, dy, x, state);
-class CNNUpsamplingNearestGradient : public CNNUpsamplingGradient {
+class CNNUpsamplingNearestGradient
+    : public detail::KernelClass<CNNUpsamplingNearestGradient, CNNUpsamplingGradient,
+                                 "CNNUpsamplingNearestGradient"> {
  public:
   /// Parameters as for CNNUpsamplingNearest.
   static std::shared_ptr<CNNUpsamplingNearestGradient> create(const std::shared_ptr<mtl::Device>& device,
                                                               std::size_t integerScaleFactorX,
                                                               std::size_t integerScaleFactorY);
-  [[nodiscard]] std::string className() const override { return "CNNUpsamplingNearestGradient"; }
-  [[nodiscard]] std::shared_ptr<CNNUpsamplingNearestGradient> copy(
-      const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<CNNUpsamplingNearestGradient> decode(
-      Coder& coder, const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<CNNUpsamplingNearestGradient>(coder, device);
-  }
   [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
 
  protected:
-  using CNNUpsamplingGradient::CNNUpsamplingGradient;
+  using KernelClass::KernelClass;
   [[nodiscard]] detail::UpsamplingSampling defaultSampling() const override;
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
 };
 
 /// dIn[i] = sum over x of weight(x, i) * g[x] (MPSCNNUpsamplingBilinearGradient). alignCorners and
@@ -203,27 +179,19 @@ class CNNUpsamplingNearestGradient : public CNNUpsamplingGradient {
 ///     auto y = upsampling->encode(commandBuffer, x, state, false);
 ///     auto gradient = mps::CNNUpsamplingBilinearGradient::create(device, 2, 2);
 ///     auto dx = gradient->encode(commandBuffer, dy, x, state);
-class CNNUpsamplingBilinearGradient : public CNNUpsamplingGradient {
+class CNNUpsamplingBilinearGradient
+    : public detail::KernelClass<CNNUpsamplingBilinearGradient, CNNUpsamplingGradient,
+                                 "CNNUpsamplingBilinearGradient"> {
  public:
   /// Parameters as for CNNUpsamplingNearest.
   static std::shared_ptr<CNNUpsamplingBilinearGradient> create(const std::shared_ptr<mtl::Device>& device,
                                                                std::size_t integerScaleFactorX,
                                                                std::size_t integerScaleFactorY);
-  [[nodiscard]] std::string className() const override { return "CNNUpsamplingBilinearGradient"; }
-  [[nodiscard]] std::shared_ptr<CNNUpsamplingBilinearGradient> copy(
-      const std::shared_ptr<mtl::Device>& device = nullptr) const {
-    return detail::copyAs(*this, device);
-  }
-  static std::shared_ptr<CNNUpsamplingBilinearGradient> decode(
-      Coder& coder, const std::shared_ptr<mtl::Device>& device = nullptr) {
-    return detail::decodeAs<CNNUpsamplingBilinearGradient>(coder, device);
-  }
   [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
 
  protected:
-  using CNNUpsamplingGradient::CNNUpsamplingGradient;
+  using KernelClass::KernelClass;
   [[nodiscard]] detail::UpsamplingSampling defaultSampling() const override;
-  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
 };
 
 }  // namespace mps

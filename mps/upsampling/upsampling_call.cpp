@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <limits>
 
-#include "mps/core/as_signed.hpp"
-#include "mps/core/error.hpp"
-#include "mps/core/plan_for.hpp"
+#include "mps/core/plan/plan_for.hpp"
+#include "mps/core/types/as_signed.hpp"
+#include "mps/core/types/error.hpp"
 #include "mtl/device.hpp"
 
 namespace mps::detail {

@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "mps/core/call.hpp"
+#include "mps/core/kernel/call.hpp"
 #include "mps/upsampling/upsampling_problem.hpp"
 
 /// What upsampling and resizing have in common: from calls to plans.

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/upsampling/upsampling.hpp"
 
 namespace mps {

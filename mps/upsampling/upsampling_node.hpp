@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "mps/core/node.hpp"
+#include "mps/core/kernel/node.hpp"
 
 /// Graph nodes of the upsampling kernels. The result is scaleFactorX times as wide and
 /// scaleFactorY times as high as the source, whatever paddingPolicy says.

@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <system_error>
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/weights/interrupted_call.hpp"
 
 namespace mps {

@@ -4,7 +4,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/weights/crc32.hpp"
 #include "mps/weights/input_file.hpp"
 #include "mps/weights/test_folder.hpp"

@@ -6,7 +6,7 @@
 #include <cerrno>
 #include <system_error>
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 
 namespace mps {
 

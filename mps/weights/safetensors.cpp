@@ -13,7 +13,7 @@
 #include <tuple>
 #include <utility>
 
-#include "mps/core/float16.hpp"
+#include "mps/core/types/float16.hpp"
 #include "mps/weights/atomic_file.hpp"
 #include "mps/weights/crc32.hpp"
 #include "mps/weights/input_file.hpp"

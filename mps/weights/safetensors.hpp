@@ -10,8 +10,8 @@
 #include <string_view>
 #include <vector>
 
-#include "mps/core/error.hpp"
-#include "mps/core/types.hpp"
+#include "mps/core/types/error.hpp"
+#include "mps/core/types/types.hpp"
 
 namespace mps {
 

@@ -3,7 +3,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/softmax/softmax.hpp"
 #include "mps/weights/atomic_file.hpp"
 #include "onnx/export/graph_translation.hpp"

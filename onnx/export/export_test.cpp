@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "mps/batch_normalization/batch_normalization_node.hpp"
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/gram_matrix/gram_matrix_node.hpp"
 #include "mps/loss/loss_node.hpp"
 #include "mps/neuron/neuron_node.hpp"

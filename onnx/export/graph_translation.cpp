@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <utility>
 
-#include "mps/core/cnn_binary_kernel.hpp"
-#include "mps/core/cnn_gradient_kernel.hpp"
-#include "mps/core/cnn_multiary_kernel.hpp"
-#include "mps/core/error.hpp"
+#include "mps/core/kernel/cnn_binary_kernel.hpp"
+#include "mps/core/kernel/cnn_gradient_kernel.hpp"
+#include "mps/core/kernel/cnn_multiary_kernel.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/graph/graph_layout.hpp"
 #include "onnx/export/step.hpp"
 #include "train/utf8.hpp"

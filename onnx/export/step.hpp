@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "mps/core/cnn_kernel.hpp"
-#include "mps/core/coded_floats.hpp"
-#include "mps/core/error.hpp"
-#include "mps/core/image_descriptor.hpp"
-#include "mps/core/neuron_descriptor.hpp"
+#include "mps/core/coding/coded_floats.hpp"
+#include "mps/core/image/image_descriptor.hpp"
+#include "mps/core/kernel/cnn_kernel.hpp"
+#include "mps/core/neuron/neuron_descriptor.hpp"
+#include "mps/core/types/error.hpp"
 #include "onnx/export/graph_builder.hpp"
 
 /// What the translations of kernels to operators share. The library's own.

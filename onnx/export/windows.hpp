@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "mps/core/cnn_kernel.hpp"
-#include "mps/core/window_geometry.hpp"
+#include "mps/core/kernel/cnn_kernel.hpp"
+#include "mps/core/types/window_geometry.hpp"
 #include "onnx/export/step.hpp"
 
 /// Windows over pictures as ONNX describes them. The library's own.

@@ -4,8 +4,8 @@
 #include <limits>
 #include <utility>
 
-#include "mps/core/error.hpp"
-#include "mps/core/float16.hpp"
+#include "mps/core/types/error.hpp"
+#include "mps/core/types/float16.hpp"
 
 namespace unmetal::onnx::detail {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 #include "onnx/import/node_import.hpp"
 #include "train/utf8.hpp"
 

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/weights/input_file.hpp"
 #include "mtl/buffer.hpp"
 #include "onnx/import/graph_import.hpp"

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 #include "onnx/import/graph_import.hpp"
 
 namespace unmetal::onnx::detail {

@@ -3,7 +3,7 @@
 #include <bit>
 #include <cstring>
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 
 namespace unmetal::onnx::detail {
 namespace {

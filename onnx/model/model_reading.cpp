@@ -1,6 +1,6 @@
 #include "onnx/model/model_reading.hpp"
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 #include "onnx/model/wire_reader.hpp"
 
 /// The numbers of fields are those of onnx.proto; fields that no import needs are passed over.

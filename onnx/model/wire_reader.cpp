@@ -2,7 +2,7 @@
 
 #include <bit>
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 
 namespace unmetal::onnx::detail {
 namespace {

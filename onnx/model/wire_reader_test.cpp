@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/weights/test_folder.hpp"
 #include "onnx/model/protobuf.hpp"
 

@@ -3,7 +3,7 @@
 #include <cstring>
 #include <utility>
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 #include "mtl/memory.hpp"
 #include "mtl/read_only_memory.hpp"
 #include "python/source/array_members.hpp"

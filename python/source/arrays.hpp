@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "mps/core/array.hpp"
+#include "mps/core/array/array.hpp"
 #include "mtl/buffer.hpp"
 #include "python/source/bind.hpp"
 

@@ -20,12 +20,12 @@
 #include <utility>
 #include <vector>
 
-#include "mps/core/coder.hpp"
-#include "mps/core/image.hpp"
-#include "mps/core/image_batch.hpp"
-#include "mps/core/kernel.hpp"
-#include "mps/core/state.hpp"
-#include "mps/core/types.hpp"
+#include "mps/core/coding/coder.hpp"
+#include "mps/core/image/image.hpp"
+#include "mps/core/image/image_batch.hpp"
+#include "mps/core/image/state.hpp"
+#include "mps/core/kernel/kernel.hpp"
+#include "mps/core/types/types.hpp"
 #include "mtl/command_buffer.hpp"
 #include "mtl/device.hpp"
 #include "python/source/enumerations.hpp"

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "mps/core/vector.hpp"
+#include "mps/core/array/vector.hpp"
 #include "mtl/buffer.hpp"
 #include "python/source/areas.hpp"
 #include "python/source/bind.hpp"

@@ -8,8 +8,8 @@
 
 #include "mps/convolution/convolution.hpp"
 #include "mps/convolution/convolution_transpose.hpp"
-#include "mps/core/convolution_data_source.hpp"
-#include "mps/core/error.hpp"
+#include "mps/core/layer/convolution_data_source.hpp"
+#include "mps/core/types/error.hpp"
 #include "mtl/buffer.hpp"
 #include "python/source/areas.hpp"
 #include "python/source/bind.hpp"

@@ -2,7 +2,7 @@
 #include <limits>
 #include <string>
 
-#include "mps/core/image_batch.hpp"
+#include "mps/core/image/image_batch.hpp"
 #include "python/source/areas.hpp"
 #include "python/source/arrays.hpp"
 #include "python/source/bind.hpp"

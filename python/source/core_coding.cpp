@@ -1,8 +1,8 @@
 #include <cstddef>
 #include <span>
 
-#include "mps/core/coder.hpp"
-#include "mps/core/secure_coding.hpp"
+#include "mps/core/coding/coder.hpp"
+#include "mps/core/coding/secure_coding.hpp"
 #include "python/source/areas.hpp"
 #include "python/source/bind.hpp"
 

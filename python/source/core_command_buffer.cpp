@@ -1,4 +1,4 @@
-#include "mps/core/command_buffer.hpp"
+#include "mps/core/kernel/command_buffer.hpp"
 
 #include <cstddef>
 #include <memory>

@@ -1,10 +1,10 @@
-#include "mps/core/image.hpp"
+#include "mps/core/image/image.hpp"
 
 #include <cstddef>
 #include <utility>
 
-#include "mps/core/image_allocator.hpp"
-#include "mps/core/texture_view.hpp"
+#include "mps/core/image/image_allocator.hpp"
+#include "mps/core/image/texture_view.hpp"
 #include "mtl/buffer.hpp"
 #include "python/source/areas.hpp"
 #include "python/source/arrays.hpp"

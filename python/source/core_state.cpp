@@ -1,9 +1,9 @@
-#include "mps/core/state.hpp"
+#include "mps/core/image/state.hpp"
 
 #include <cstddef>
 #include <utility>
 
-#include "mps/core/gradient_state.hpp"
+#include "mps/core/image/gradient_state.hpp"
 #include "mtl/buffer.hpp"
 #include "python/source/areas.hpp"
 #include "python/source/bind.hpp"

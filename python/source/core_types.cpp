@@ -1,4 +1,4 @@
-#include "mps/core/types.hpp"
+#include "mps/core/types/types.hpp"
 
 #include <cstdint>
 

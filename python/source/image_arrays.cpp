@@ -2,8 +2,8 @@
 #include <array>
 #include <string>
 
-#include "mps/core/error.hpp"
-#include "mps/core/image_storage.hpp"
+#include "mps/core/image/image_storage.hpp"
+#include "mps/core/types/error.hpp"
 #include "mtl/memory.hpp"
 #include "python/source/arrays.hpp"
 

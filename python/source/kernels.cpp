@@ -4,12 +4,12 @@
 #include <string>
 #include <vector>
 
-#include "mps/core/cnn_binary_kernel.hpp"
-#include "mps/core/cnn_gradient_kernel.hpp"
-#include "mps/core/cnn_kernel.hpp"
-#include "mps/core/cnn_multiary_kernel.hpp"
-#include "mps/core/image_kernel.hpp"
-#include "mps/core/padding.hpp"
+#include "mps/core/kernel/cnn_binary_kernel.hpp"
+#include "mps/core/kernel/cnn_gradient_kernel.hpp"
+#include "mps/core/kernel/cnn_kernel.hpp"
+#include "mps/core/kernel/cnn_multiary_kernel.hpp"
+#include "mps/core/kernel/image_kernel.hpp"
+#include "mps/core/kernel/padding.hpp"
 #include "python/source/areas.hpp"
 
 namespace python {

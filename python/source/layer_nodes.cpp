@@ -5,7 +5,7 @@
 
 #include "mps/batch_normalization/batch_normalization_node.hpp"
 #include "mps/convolution/convolution_node.hpp"
-#include "mps/core/loss_scale.hpp"
+#include "mps/core/layer/loss_scale.hpp"
 #include "mps/instance_normalization/instance_normalization_node.hpp"
 #include "mps/loss/forward_loss.hpp"
 #include "mps/loss/loss_node.hpp"

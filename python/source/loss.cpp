@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "mps/core/error.hpp"
-#include "mps/core/loss_scale.hpp"
+#include "mps/core/layer/loss_scale.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/loss/forward_loss.hpp"
 #include "mps/loss/yolo_loss.hpp"
 #include "python/source/areas.hpp"

@@ -1,9 +1,9 @@
-#include "mps/core/matrix.hpp"
+#include "mps/core/array/matrix.hpp"
 
 #include <cstddef>
 #include <utility>
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 #include "mtl/buffer.hpp"
 #include "python/source/areas.hpp"
 #include "python/source/array_members.hpp"

@@ -2,9 +2,9 @@
 
 #include <memory>
 
-#include "mps/core/matrix.hpp"
-#include "mps/core/matrix_kernel.hpp"
-#include "mps/core/vector.hpp"
+#include "mps/core/array/matrix.hpp"
+#include "mps/core/array/matrix_kernel.hpp"
+#include "mps/core/array/vector.hpp"
 #include "python/source/kernels.hpp"
 
 /// What the kernels on matrices share.

@@ -1,7 +1,7 @@
 #include <exception>
 #include <string>
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 #include "mtl/error.hpp"
 #include "python/source/areas.hpp"
 #include "python/source/bind.hpp"

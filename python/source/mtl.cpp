@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 #include "mtl/blit_command_encoder.hpp"
 #include "mtl/buffer.hpp"
 #include "mtl/command_queue.hpp"

@@ -1,10 +1,10 @@
-#include "mps/core/nd_array.hpp"
+#include "mps/core/array/nd_array.hpp"
 
 #include <algorithm>
 #include <cstddef>
 #include <utility>
 
-#include "mps/core/nd_array_kernel.hpp"
+#include "mps/core/array/nd_array_kernel.hpp"
 #include "mps/gather/gather.hpp"
 #include "mtl/buffer.hpp"
 #include "python/source/areas.hpp"

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "mps/core/neuron_descriptor.hpp"
+#include "mps/core/neuron/neuron_descriptor.hpp"
 #include "python/source/areas.hpp"
 #include "python/source/bind.hpp"
 

@@ -1,11 +1,11 @@
-#include "mps/core/node.hpp"
+#include "mps/core/kernel/node.hpp"
 
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "mps/core/image_allocator.hpp"
+#include "mps/core/image/image_allocator.hpp"
 #include "python/source/areas.hpp"
 #include "python/source/data_source.hpp"
 #include "python/source/nodes.hpp"

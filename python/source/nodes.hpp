@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include "mps/core/node.hpp"
+#include "mps/core/kernel/node.hpp"
 #include "python/source/bind.hpp"
 
 /// What the files that bind graph nodes share.

@@ -3,8 +3,8 @@
 #include <memory>
 #include <string>
 
-#include "mps/core/batch_normalization_data_source.hpp"
-#include "mps/core/image_normalization_data_source.hpp"
+#include "mps/core/layer/batch_normalization_data_source.hpp"
+#include "mps/core/layer/image_normalization_data_source.hpp"
 #include "python/source/areas.hpp"
 #include "python/source/bind.hpp"
 #include "python/source/data_source.hpp"

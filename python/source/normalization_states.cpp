@@ -2,10 +2,10 @@
 #include <utility>
 
 #include "mps/batch_normalization/batch_normalization.hpp"
-#include "mps/core/batch_normalization_state.hpp"
-#include "mps/core/image_normalization_state.hpp"
-#include "mps/core/normalization_state.hpp"
-#include "mps/core/vector.hpp"
+#include "mps/core/array/vector.hpp"
+#include "mps/core/layer/batch_normalization_state.hpp"
+#include "mps/core/layer/image_normalization_state.hpp"
+#include "mps/core/layer/normalization_state.hpp"
 #include "mps/instance_normalization/group_normalization.hpp"
 #include "mps/instance_normalization/instance_normalization.hpp"
 #include "mtl/buffer.hpp"

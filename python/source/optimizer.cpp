@@ -5,7 +5,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "mps/core/loss_scale.hpp"
+#include "mps/core/layer/loss_scale.hpp"
 #include "python/source/areas.hpp"
 #include "python/source/bind.hpp"
 

@@ -1,4 +1,4 @@
-#include "mps/core/padding.hpp"
+#include "mps/core/kernel/padding.hpp"
 
 #include <string>
 #include <utility>

@@ -11,7 +11,7 @@
 #include <variant>
 #include <vector>
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/trainable/trainable_batch_normalization.hpp"
 #include "mps/trainable/trainable_convolution.hpp"
 #include "mps/trainable/trainable_image_normalization.hpp"

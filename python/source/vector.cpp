@@ -1,4 +1,4 @@
-#include "mps/core/vector.hpp"
+#include "mps/core/array/vector.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 #include "mtl/buffer.hpp"
 #include "python/source/areas.hpp"
 #include "python/source/array_members.hpp"

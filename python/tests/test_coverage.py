@@ -14,9 +14,9 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 UNBOUND = []
 
 # Headers of the library's own layer, which users of C++ do not call either.
-INTERNAL = {"mps/core/float16.hpp": "element types inside", "mps/core/image_storage.hpp": "memory behind images",
-            "mps/core/kernel_neuron.hpp": "inside kernels with neurons", "mps/core/layer_kernel.hpp": "for graphs",
-            "mps/core/tensor_shape.hpp": "shapes inside", "mps/convolution/kernel_with_weights.hpp": "a base inside",
+INTERNAL = {"mps/core/types/float16.hpp": "element types inside", "mps/core/image/image_storage.hpp": "memory behind images",
+            "mps/core/neuron/kernel_neuron.hpp": "inside kernels with neurons", "mps/core/layer/layer_kernel.hpp": "for graphs",
+            "mps/core/types/tensor_shape.hpp": "shapes inside", "mps/convolution/kernel_with_weights.hpp": "a base inside",
             "mtl/content.hpp": "which bytes are good", "mtl/log.hpp": "what logs() reads", "mtl/memory.hpp": "memory behind buffers", "mtl/stream.hpp": "where commands run"}
 
 # What has no binding of its own, and why. Of a class: all of it; names are C++'s.
@@ -236,7 +236,7 @@ def test_the_reader_finds_what_is_there():
     for name in ("create", "copy", "decode", "zeroPadSizeX", "setZeroPadSizeX"):
         assert (f"mps::CNNPoolingAverage::{name}", "method") in found
     assert not any("setAfterReLU" in name or "kind" in name for name, _ in found)
-    assert ("mps::ImageEdgeMode::Clamp", "value") in set(declarations("mps/core/types.hpp"))
-    assert ("mps::GetPreferredDevice", "function") in set(declarations("mps/core/command_buffer.hpp"))
-    assert ("mps::Offset::x", "method") in set(declarations("mps/core/types.hpp"))
-    assert len(set(declarations("mps/core/cnn_binary_kernel.hpp"))) > 30
+    assert ("mps::ImageEdgeMode::Clamp", "value") in set(declarations("mps/core/types/types.hpp"))
+    assert ("mps::GetPreferredDevice", "function") in set(declarations("mps/core/kernel/command_buffer.hpp"))
+    assert ("mps::Offset::x", "method") in set(declarations("mps/core/types/types.hpp"))
+    assert len(set(declarations("mps/core/kernel/cnn_binary_kernel.hpp"))) > 30

@@ -22,7 +22,7 @@ FILTERS = {"arithmetic": ["CNNAdd", "CNNSubtract", "CNNMultiply", "CNNDivide", "
            "upsampling": ["CNNUpsampling", "NNResizeBilinear", "ImageBilinearScale", "ImageLanczosScale",
                           "NNCropAndResizeBilinear", "NNGridSample"]}
 # The same of files of mps/core whose functions other families than the one they are counted in call, too.
-FURTHER_FILTERS = {"mps/core/vector_math-inl.hpp": ["CNNNeuron"]}
+FURTHER_FILTERS = {"mps/core/cpu/vector_math-inl.hpp": ["CNNNeuron"]}
 
 
 def run(command, **options):

@@ -79,13 +79,13 @@ NOT_CUDA_CODE = re.compile(
     r"__builtin_assume|__launch_bounds__|^\s*(const )?[\w:]+(<[^;]*>)? \w+(\[\w+\])+( = \{.*|\{.*)?;")
 # A fault in a header is tried in one source: the one of its name, else this one, which tests it most, else the first that
 # includes it.
-CUDA_HOMES = {"elements_cuda.cuh": "arithmetic/arithmetic_cuda.cu", "element_grid_cuda.cuh": "arithmetic/arithmetic_cuda.cu",
-              "neuron_cuda.cuh": "neuron/neuron_cuda.cu", "row_reduction_cuda.cuh": "softmax/softmax_cuda.cu",
-              "philox_cuda.cuh": "dropout/dropout_cuda.cu", "rows_cuda.cuh": "dropout/dropout_cuda.cu",
-              "store_numbers_cuda.cuh": "neuron/neuron_cuda.cu",
-              "convolution_sums_cuda.cuh": "convolution/convolution_direct_cuda.cu",
-              "pooling_vectors_cuda.cuh": "pooling/pooling_cuda.cu", "pooling_windows_cuda.cuh": "pooling/pooling_cuda.cu",
-              "pooling_direct.hpp": "pooling/pooling_cuda.cu"}
+CUDA_HOMES = {"elements_cuda.cuh": "arithmetic/cuda/arithmetic_cuda.cu", "element_grid_cuda.cuh": "arithmetic/cuda/arithmetic_cuda.cu",
+              "neuron_cuda.cuh": "neuron/cuda/neuron_cuda.cu", "row_reduction_cuda.cuh": "softmax/cuda/softmax_cuda.cu",
+              "philox_cuda.cuh": "dropout/cuda/dropout_cuda.cu", "rows_cuda.cuh": "dropout/cuda/dropout_cuda.cu",
+              "store_numbers_cuda.cuh": "neuron/cuda/neuron_cuda.cu",
+              "convolution_sums_cuda.cuh": "convolution/cuda/convolution_direct_cuda.cu",
+              "pooling_vectors_cuda.cuh": "pooling/cuda/pooling_cuda.cu", "pooling_windows_cuda.cuh": "pooling/cuda/pooling_cuda.cu",
+              "pooling_direct.hpp": "pooling/cuda/pooling_cuda.cu"}
 # Files of mps/core that hold parts of kernels: in which family's self-check faults in them are looked for.
 CPU_HOMES = {"channel_layout.cpp": "batch_normalization", "channel_passes-inl.hpp": "batch_normalization",
              "channel_rows-inl.hpp": "batch_normalization", "float16_runs-inl.hpp": "softmax",
@@ -121,14 +121,16 @@ def families(files):
     found = collections.defaultdict(list)
     for name in files:
         path = pathlib.PurePosixPath(name)
-        if path.parts[0] != "mps" or len(path.parts) != 3 or path.suffix not in (".cpp", ".hpp"):
+        if path.parts[0] != "mps" or path.suffix not in (".cpp", ".hpp"):
             continue
         family = path.parts[1]
         if family == "core" and path.name in CPU_HOMES:
             found[CPU_HOMES[path.name]].append(name)
         if family in ("core", "weights", "trainable", "graph", "conform") or NOT_KERNEL_FILE.search(path.stem):
             continue
-        if str(path.with_name(path.stem + "_cpu.cpp")) not in files:  # its front end
+        if path.parent.name in ("check", "cuda"):
+            continue
+        if str(path.parent / "cpu" / (path.stem + "_cpu.cpp")) not in files:  # its front end
             found[family].append(name)
     return dict(found)
 

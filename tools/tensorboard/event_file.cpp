@@ -8,7 +8,7 @@
 #include <cstring>
 #include <system_error>
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/weights/atomic_file.hpp"
 #include "mps/weights/interrupted_call.hpp"
 #include "tools/tensorboard/crc32c.hpp"

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/weights/test_folder.hpp"
 #include "onnx/model/message_reading.hpp"
 #include "tools/tensorboard/crc32c.hpp"

@@ -8,7 +8,7 @@
 #include <cmath>
 #include <set>
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 #include "train/pictures/picture_folder.hpp"
 #include "train/utf8.hpp"
 

@@ -7,7 +7,7 @@
 
 #include <jerror.h>  // whose numbers depend on what the other defines
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 #include "train/pictures/orientation.hpp"
 #include "train/pictures/picture.hpp"
 

@@ -5,7 +5,7 @@
 #include <array>
 #include <string_view>
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 #include "train/pictures/orientation.hpp"
 #include "train/pictures/picture_file.hpp"
 #include "train/pictures/resizing.hpp"

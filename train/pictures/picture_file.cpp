@@ -4,7 +4,7 @@
 #include <initializer_list>
 #include <string>
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/weights/input_file.hpp"
 #include "train/pictures/picture.hpp"
 

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/weights/test_folder.hpp"
 #include "train/pictures/picture.hpp"
 #include "train/pictures/test_pictures.hpp"

@@ -9,7 +9,7 @@
 #include <thread>
 #include <utility>
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 #include "mtl/cpu/processors.hpp"
 #include "train/pictures/folder_scan.hpp"
 #include "train/pictures/picture.hpp"

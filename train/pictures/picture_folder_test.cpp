@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/weights/test_folder.hpp"
 #include "train/pictures/test_pictures.hpp"
 

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <zlib.h>
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/weights/crc32.hpp"
 #include "mps/weights/test_folder.hpp"
 

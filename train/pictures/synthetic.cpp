@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "mps/core/error.hpp"
-#include "mps/core/philox.hpp"
+#include "mps/core/types/error.hpp"
+#include "mps/core/types/philox.hpp"
 
 namespace unmetal::train {
 namespace {

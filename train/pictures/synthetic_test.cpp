@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <array>
 
-#include "mps/core/error.hpp"
+#include "mps/core/types/error.hpp"
 #include "mps/weights/test_folder.hpp"
 
 namespace unmetal::train::synthetic_test {

@@ -1,0 +1,259 @@
+#pragma once
+
+#include "mps/pooling/cuda/pooling_windows_cuda.cuh"
+#include "mps/pooling/pooling_direct.hpp"
+
+/// Pooling kernels over 16 bytes of channels; T is float or Float16, of all tensors.
+namespace mps::detail::cuda {
+
+/// A piece of a row: the pixel or window and the first of its channels.
+struct Piece {
+  std::int32_t x;
+  std::int32_t channel;
+
+  __device__ Piece(const Divider& vectors, std::uint32_t number, int lanes)
+      : x(static_cast<std::int32_t>(vectors.divide(number))),
+        channel((static_cast<std::int32_t>(number) - x * static_cast<std::int32_t>(vectors.divisor())) *
+                lanes) {}
+};
+/// A row of an image.
+struct Row {
+  std::int32_t image;
+  std::int32_t y;
+
+  __device__ Row(const Divider& height, std::uint32_t number)
+      : image(static_cast<std::int32_t>(height.divide(number))),
+        y(static_cast<std::int32_t>(number) - image * static_cast<std::int32_t>(height.divisor())) {}
+};
+
+/// One index of each lane, in as many bytes.
+template <int lanes>
+struct IndexBytes {
+  unsigned words[lanes / 4];
+
+  __device__ std::int32_t at(int lane) const {
+    return static_cast<std::int32_t>(words[lane / 4] >> (8 * (lane % 4)) & 0xFFU);
+  }
+  /// @param from a multiple of `lanes`
+  __device__ static IndexBytes load(const std::uint8_t* from) {
+    if constexpr (lanes == 8) {
+      const uint2 both = __ldg(reinterpret_cast<const uint2*>(from));
+      return {{both.x, both.y}};
+    } else {
+      return {{__ldg(reinterpret_cast<const unsigned*>(from))}};
+    }
+  }
+  __device__ void store(std::uint8_t* to) const {
+    if constexpr (lanes == 8)
+      *reinterpret_cast<uint2*>(to) = {words[0], words[1]};
+    else
+      *reinterpret_cast<unsigned*>(to) = words[0];
+  }
+  __device__ static IndexBytes of(const std::int32_t* indices) {
+    IndexBytes bytes;
+    for (int w = 0; w < lanes / 4; ++w)
+      bytes.words[w] =
+          static_cast<unsigned>(indices[4 * w]) | static_cast<unsigned>(indices[4 * w + 1]) << 8U |
+          static_cast<unsigned>(indices[4 * w + 2]) << 16U | static_cast<unsigned>(indices[4 * w + 3]) << 24U;
+    return bytes;
+  }
+};
+
+inline constexpr std::int32_t kNoIndex = 0xFF;
+
+/// Calls visit(tap, values) for the taps of a window in row-major order.
+template <class T, class Visit>
+__device__ void forEachTap(const PoolingArguments& a, const TapRange& rows, const TapRange& columns,
+                           const T* image, Visit visit) {
+  for (std::int32_t q = rows.begin; q < rows.end; ++q) {
+    const T* const row = image + rows.pixel(a.y, q) * a.source.row;
+    for (std::int32_t p = columns.begin; p < columns.end; ++p)
+      visit(columns.tap(p) + a.x.kernelSize * rows.tap(q),
+            loadLanes(row + columns.pixel(a.x, p) * a.source.pixel));
+  }
+}
+
+/// The first NaN of a window, otherwise its first maximum; an outside zero where that is greater.
+template <class T>
+__device__ void choose(const PoolingArguments& a, const TapRange& rows, const TapRange& columns,
+                       const T* image, Lanes<T>& best, std::int32_t (&index)[kLanes<T>]) {
+  constexpr int lanes = kLanes<T>;
+  best = {};
+  for (int lane = 0; lane < lanes; ++lane) index[lane] = kNoIndex;
+  bool isFirst = true;
+  forEachTap(a, rows, columns, image, [&](std::int32_t tap, const Lanes<T>& values) {
+    for (int lane = 0; lane < lanes; ++lane) {
+      const float value = values.values[lane];
+      const float known = best.values[lane];
+      if (!isFirst && (value <= known || known != known)) continue;
+      best.values[lane] = value;
+      index[lane] = tap;
+    }
+    isFirst = false;
+  });
+  if (a.zeroWins && (rows.isPartial(a.y) || columns.isPartial(a.x)))
+    for (int lane = 0; lane < lanes; ++lane) {
+      if (!isFirst && !(best.values[lane] < 0)) continue;
+      best.values[lane] = 0;
+      index[lane] = kNoIndex;
+    }
+  if (a.afterReLU)
+    for (int lane = 0; lane < lanes; ++lane)
+      if (isCutOffByReLU(best.values[lane])) index[lane] = kNoIndex;
+}
+
+/// Divides a sum by the number of taps that count.
+template <class T>
+__device__ void divideByTaps(const PoolingArguments& a, std::int32_t taps, Lanes<T>& sum) {
+  if (taps == a.allTaps) {
+    for (float& value : sum.values) value = a.byAllTaps(value);
+    return;
+  }
+  const auto divisor = static_cast<float>(max(1, taps));  // without a tap the sum is 0
+  for (float& value : sum.values) value /= divisor;
+}
+
+template <class T>
+__device__ Lanes<T> normOf(const PoolingArguments& a, const TapRange& rows, const TapRange& columns,
+                           const T* image) {
+  Lanes<T> sum{};
+  forEachTap(a, rows, columns, image, [&](std::int32_t /*tap*/, const Lanes<T>& values) {
+    for (int lane = 0; lane < kLanes<T>; ++lane)
+      sum.values[lane] = fmaf(values.values[lane], values.values[lane], sum.values[lane]);
+  });
+  for (float& value : sum.values) value = sqrtf(value);
+  return sum;
+}
+
+/// The forward pass. @param destination null: the indices alone are wanted
+/// @param saved of maxima, dense; or null
+template <class T, PoolingKind kind>
+__global__ void poolWindows(PoolingArguments a, const T* source, T* destination, std::uint8_t* saved) {
+  constexpr int lanes = kLanes<T>;
+  forEachRow(a.grid, [&](std::uint32_t number) {
+    const Row row(a.height, number);
+    const TapRange rows(a.y, row.y, a.clamps);
+    forEachPiece(a.grid, [&](std::uint32_t pieceNumber) {
+      const Piece piece(a.vectors, pieceNumber, lanes);
+      const TapRange columns(a.x, piece.x, a.clamps);
+      const T* const image = source + row.image * a.source.image + piece.channel;
+      Lanes<T> result{};
+      if constexpr (kind == PoolingKind::Max) {
+        std::int32_t index[lanes];
+        choose(a, rows, columns, image, result, index);
+        if (saved != nullptr)
+          IndexBytes<lanes>::of(index).store(
+              saved + (static_cast<std::int64_t>(number) * a.grid.pieces + pieceNumber) * lanes);
+      } else if constexpr (kind == PoolingKind::Average) {
+        forEachTap(a, rows, columns, image, [&](std::int32_t /*tap*/, const Lanes<T>& values) {
+          for (int lane = 0; lane < lanes; ++lane) result.values[lane] += values.values[lane];
+        });
+        divideByTaps(a, a.y.countedTaps(row.y, a.countsNearTaps) * a.x.countedTaps(piece.x, a.countsNearTaps),
+                     result);
+      } else {
+        result = normOf(a, rows, columns, image);
+      }
+      if (destination != nullptr)
+        storeLanes(result, destination + row.image * a.destination.image + row.y * a.destination.row +
+                               piece.x * a.destination.pixel + piece.channel);
+    });
+  });
+}
+
+/// g / norm of each window, 0 where the norm is 0; dense float32, for gatherWindows.
+template <class T>
+__global__ void divideByNorms(PoolingArguments a, const T* source, const T* gradient, float* quotients) {
+  constexpr int lanes = kLanes<T>;
+  forEachRow(a.grid, [&](std::uint32_t number) {
+    const Row row(a.height, number);
+    const TapRange rows(a.y, row.y, false);
+    const T* const image = source + row.image * a.source.image;
+    const T* const from = gradient + row.image * a.gradient.image + row.y * a.gradient.row;
+    forEachPiece(a.grid, [&](std::uint32_t pieceNumber) {
+      const Piece piece(a.vectors, pieceNumber, lanes);
+      const Lanes<T> norm = normOf(a, rows, TapRange(a.x, piece.x, false), image + piece.channel);
+      const Lanes<T> g = loadLanes(from + piece.x * a.gradient.pixel + piece.channel);
+      float* const to = quotients + (static_cast<std::int64_t>(number) * a.grid.pieces + pieceNumber) * lanes;
+      for (int lane = 0; lane < lanes; lane += 4) {
+        Lanes<float> quotient;
+        for (int k = 0; k < 4; ++k) {
+          const float n = norm.values[lane + k];
+          quotient.values[k] = n == 0 ? 0.0F : g.values[lane + k] / n;
+        }
+        storeLanes(quotient, to + lane);
+      }
+    });
+  });
+}
+
+/// Adds what the destination holds.
+template <class T>
+__device__ void addTo(const T* place, Lanes<T>& sum) {
+  const Lanes<T> old = loadLanes(place);
+  for (int lane = 0; lane < kLanes<T>; ++lane) sum.values[lane] += old.values[lane];
+}
+
+/// The gradient: each pixel sums what the windows that read it give.
+/// @param saved of maxima: the chosen taps
+/// @param quotients of norms: what divideByNorms has found
+template <class T, PoolingKind kind>
+__global__ void gatherWindows(PoolingArguments a, const T* source, const T* gradient,
+                              const std::uint8_t* saved, const float* quotients, T* destination) {
+  constexpr int lanes = kLanes<T>;
+  const std::int32_t channels = static_cast<std::int32_t>(a.vectors.divisor()) * lanes;
+  forEachRow(a.grid, [&](std::uint32_t number) {
+    const Row row(a.height, number);
+    const std::int32_t y = row.y + a.originY;
+    const bool isRowInside = y >= 0 && y < a.y.sourceSize;
+    const PoolingWindowRange windowRows(a.y, isRowInside ? y : 0, a.clamps);
+    forEachPiece(a.grid, [&](std::uint32_t pieceNumber) {
+      const Piece piece(a.vectors, pieceNumber, lanes);
+      const std::int32_t x = piece.x + a.originX;
+      const bool isInside = isRowInside && x >= 0 && x < a.x.sourceSize;
+      const PoolingWindowRange windowColumns(a.x, isInside ? x : 0, a.clamps);
+      Lanes<T> sum{};
+      bool isRead = false;
+      const auto add = [&](std::int32_t j, std::int32_t q, std::int32_t i, std::int32_t p) {
+        isRead = true;
+        const std::int64_t dense =
+            ((static_cast<std::int64_t>(row.image) * a.y.windows + j) * a.x.windows + i) * channels +
+            piece.channel;
+        if constexpr (kind == PoolingKind::L2Norm) {
+          for (int lane = 0; lane < lanes; lane += 4) {
+            const Lanes<float> quotient = loadLanes(quotients + dense + lane);
+            for (int k = 0; k < 4; ++k) sum.values[lane + k] += quotient.values[k];
+          }
+        } else {
+          Lanes<T> g = loadLanes(gradient + row.image * a.gradient.image + j * a.gradient.row +
+                                 i * a.gradient.pixel + piece.channel);
+          if constexpr (kind == PoolingKind::Max) {
+            const auto chosen = IndexBytes<lanes>::load(saved + dense);
+            for (int lane = 0; lane < lanes; ++lane)
+              if (chosen.at(lane) == p + a.x.kernelSize * q) sum.values[lane] += g.values[lane];
+          } else {
+            divideByTaps(a, a.y.countedTaps(j, a.countsNearTaps) * a.x.countedTaps(i, a.countsNearTaps), g);
+            for (int lane = 0; lane < lanes; ++lane) sum.values[lane] += g.values[lane];
+          }
+        }
+      };
+      for (std::int32_t j = windowRows.begin; isInside && j < windowRows.end; ++j) {
+        const std::int32_t q = tapAt(a.y, j, y, a.clamps);
+        for (std::int32_t i = windowColumns.begin; q >= 0 && i < windowColumns.end; ++i) {
+          const std::int32_t p = tapAt(a.x, i, x, a.clamps);
+          if (p >= 0) add(j, q, i, p);
+        }
+      }
+      if (kind == PoolingKind::L2Norm && isRead) {  // else 0 even where the source is infinite
+        const Lanes<T> factor = loadLanes(source + row.image * a.source.image + y * a.source.row +
+                                          x * a.source.pixel + piece.channel);
+        for (int lane = 0; lane < lanes; ++lane) sum.values[lane] *= factor.values[lane];
+      }
+      T* const to = destination + row.image * a.destination.image + row.y * a.destination.row +
+                    piece.x * a.destination.pixel + piece.channel;
+      if (a.accumulate) addTo(to, sum);
+      storeLanes(sum, to);
+    });
+  });
+}
+
+}  // namespace mps::detail::cuda
