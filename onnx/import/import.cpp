@@ -35,7 +35,7 @@ class ModelFile {
   [[nodiscard]] std::size_t size() const { return bytes_.size(); }
   /// Calls use(). @throws mps::Error of it behind the file's name
   template <class Use>
-  decltype(auto) guarded(const Use& use) const {
+  auto guarded(const Use& use) const -> decltype(use()) {
     try {
       return use();
     } catch (const mps::Error& error) {
@@ -166,7 +166,8 @@ Network load(const std::filesystem::path& path, const train::NetworkOptions& opt
              const train::LoadOptions& loading) {
   const ModelFile file(path);
   return file.guarded([&] {
-    ImportedNetwork imported = importFrom(file, {options, loading.pictures});
+    const detail::ImportSettings settings{options, loading.pictures};
+    ImportedNetwork imported = importFrom(file, settings);
     if (loading.classes != 0) replaceHead(imported, loading.classes);
     imported.network.setNormalization(normalizationIn(file.model()));
     fill(imported.network, imported.weights);
@@ -179,7 +180,10 @@ std::optional<std::string> loadWeights(Network& network, const std::filesystem::
   static_cast<void>(network.trainableLayers());
   const ModelFile file(path);
   return file.guarded([&] {
-    const ImportedNetwork imported = importFrom(file, {{.device = network.device()}, network.inputShape()});
+    detail::ImportSettings settings;
+    settings.network.device = network.device();
+    settings.pictures = network.inputShape();
+    const ImportedNetwork imported = importFrom(file, settings);
     const Layer* const own = head == train::Head::Own ? headOf(network) : nullptr;
     std::optional<std::string> kept;
     std::map<std::string, std::vector<LazyNumbers>> weights;

@@ -435,6 +435,15 @@ void bindNetwork(nb::module_& module) {
            "The probabilities of each class, a row for each picture of an array "
            "[picture][row][column][channel], or "
            "without channels, of uint8 or float32.")
+      .def(
+          "make_inference_graph",
+          [](const Network& self, bool softmax) {
+            if (softmax) return self.makeInferenceGraph();
+            return mps::NNGraph::create(
+                self.device(), self.makeNodes(mps::NNImageNode::create(), train::GraphKind::Inference));
+          },
+          "softmax"_a = true, Released(),
+          "From pictures to probabilities, or without the softmax to the results as they are.")
       .def("save", &Network::save, "path"_a, Released(),
            "Writes the layers and their weights as safetensors.")
       .def(
