@@ -27,6 +27,10 @@ namespace unmetal::onnx {
 train::Network load(const std::filesystem::path& path, const train::NetworkOptions& options = {},
                     const train::LoadOptions& loading = {});
 
+/// The same layers with the weights of the seed. @throws mps::Error as load() does
+train::Network loadLayers(const std::filesystem::path& path, const train::NetworkOptions& options = {},
+                          const train::LoadOptions& loading = {});
+
 /// Gives a network the weights of a file that has its layers: those of load(), or others with the same labels and shapes.
 /// @param head what becomes of the last layer with weights where it is missing in the file, or of another shape
 /// @return the label of that layer in case it keeps its values, else nothing

@@ -146,9 +146,13 @@ void fill(const Network& network, const std::map<std::string, std::vector<LazyNu
   }
 }
 
-ImportedNetwork importFrom(const ModelFile& file, const detail::ImportSettings& settings) {
+ImportedNetwork importFrom(const ModelFile& file, const train::NetworkOptions& options,
+                           const train::LoadOptions& loading) {
+  const detail::ImportSettings settings{options, loading.pictures};
   ImportedNetwork imported = detail::GraphImport(file.model(), settings).run();
   checkSize(imported.network, file.size());
+  if (loading.classes != 0) replaceHead(imported, loading.classes);
+  imported.network.setNormalization(normalizationIn(file.model()));
   return imported;
 }
 
@@ -166,13 +170,16 @@ Network load(const std::filesystem::path& path, const train::NetworkOptions& opt
              const train::LoadOptions& loading) {
   const ModelFile file(path);
   return file.guarded([&] {
-    const detail::ImportSettings settings{options, loading.pictures};
-    ImportedNetwork imported = importFrom(file, settings);
-    if (loading.classes != 0) replaceHead(imported, loading.classes);
-    imported.network.setNormalization(normalizationIn(file.model()));
+    const ImportedNetwork imported = importFrom(file, options, loading);
     fill(imported.network, imported.weights);
     return imported.network;
   });
+}
+
+Network loadLayers(const std::filesystem::path& path, const train::NetworkOptions& options,
+                   const train::LoadOptions& loading) {
+  const ModelFile file(path);
+  return file.guarded([&] { return importFrom(file, options, loading).network; });
 }
 
 std::optional<std::string> loadWeights(Network& network, const std::filesystem::path& path,
@@ -180,10 +187,11 @@ std::optional<std::string> loadWeights(Network& network, const std::filesystem::
   static_cast<void>(network.trainableLayers());
   const ModelFile file(path);
   return file.guarded([&] {
-    detail::ImportSettings settings;
-    settings.network.device = network.device();
-    settings.pictures = network.inputShape();
-    const ImportedNetwork imported = importFrom(file, settings);
+    train::NetworkOptions options;
+    options.device = network.device();
+    train::LoadOptions loading;
+    loading.pictures = network.inputShape();
+    const ImportedNetwork imported = importFrom(file, options, loading);
     const Layer* const own = head == train::Head::Own ? headOf(network) : nullptr;
     std::optional<std::string> kept;
     std::map<std::string, std::vector<LazyNumbers>> weights;
@@ -196,9 +204,8 @@ std::optional<std::string> loadWeights(Network& network, const std::filesystem::
       else
         throw mps::Error("it has no layer \"" + layer.label + "\" with as many weights");
     }
-    const auto normalization = normalizationIn(file.model());
     fill(network, weights);
-    network.setNormalization(normalization);
+    network.setNormalization(imported.network.normalization());
     return kept;
   });
 }

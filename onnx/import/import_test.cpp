@@ -243,6 +243,9 @@ TEST_F(OnnxImport, WrongOperatorsAreRefused) {
       troubleOf(operatorOf("Add", {"c"}), {numbers("c", {1, 2, 4, 6})}),
       HasSubstr(
           "shape of the constant \"c\" is 1x2x4x6, expected one number, or one for each of 2 channels"));
+  EXPECT_THAT(trouble(modelOf({{"MaxPool", "", {"input"}, {"p"}, {{"kernel_shape", Integers{2, 2}}}},
+                               operatorOf("Mul", {"p"})})),
+              HasSubstr("second input is 3x5x2, expected 4x6x2 as the first one, or 1"));
   EXPECT_THAT(troubleOf(operatorOf("Div", {"c"}), {numbers("c", {}, 0)}), HasSubstr("it divides by 0"));
   EXPECT_THAT(troubleOf(operatorOf("PRelu", {"c"}), {numbers("c", {3, 1, 1})}),
               HasSubstr("shape of the slopes \"c\" is 3x1x1"));
