@@ -120,9 +120,10 @@ train::Network defineNetwork(const std::shared_ptr<mtl::Device>& device, const N
 }
 
 Network buildNetwork(const std::shared_ptr<mtl::Device>& device, const NetworkOptions& options) {
-  train::Network definition = defineNetwork(device, options);
   Network network;
   network.options = options;
+  train::Network& definition = network.definition.emplace(defineNetwork(device, options));
+  definition.setNormalization(options.normalization);
   network.trainingFlopsPerPicture = definition.trainingFlops();
   network.parameterCount = definition.parameterCount();
   if (isNetworkFile(options.name)) network.description = train::detail::networkText(definition.layers());
@@ -136,7 +137,9 @@ Network buildNetwork(const std::shared_ptr<mtl::Device>& device, const NetworkOp
   }
   network.inference = definition.makeInferenceGraph();
   network.layers = definition.trainableLayers();
-  network.options.expectTensor = nullptr;  // it may refer to a file that is gone
+  // It may refer to a file that is gone.
+  network.options.expectTensor = nullptr;
+  definition.setTensorCheck(nullptr);
   return network;
 }
 

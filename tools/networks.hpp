@@ -72,6 +72,7 @@ struct NetworkOptions {
 
 /// Layers with their weights, and the graphs that train and use them.
 struct Network {
+  std::optional<train::Network> definition;  ///< what they are of
   NetworkOptions options;
   std::vector<std::shared_ptr<mps::TrainableLayer>> layers;
   /// Takes one batch of pictures and one of labels, writes the losses into the labels, updates the layers.

@@ -344,7 +344,8 @@ TEST(Network, WrongUseIsASentence) {
     static_cast<void>(network.input().add(networkOf({8, 6, 4}).input()));
   });
   expectError(
-      "activation \"activation1\": type is PReLU, expected ReLU, Linear, Sigmoid, HardSigmoid, TanH, Absolute, "
+      "activation \"activation1\": type is PReLU, expected ReLU, Linear, Sigmoid, HardSigmoid, TanH, "
+      "Absolute, "
       "SoftPlus, SoftSign, ELU, ReLUN, Power, Exponential, Logarithm or GeLU",
       [](const Network& network) {
         network.add(ActivationLayer{mps::CNNNeuronType::PReLU}, std::vector{network.input()});

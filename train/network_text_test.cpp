@@ -99,14 +99,16 @@ TEST(NetworkText, SidesMarginsAndArithmetic) {
             "layer 1: \"margins\" is [1,-2,3,4], expected a list of whole numbers");
   EXPECT_EQ(troubleOf(R"({"kind": "maxPool", "kernelSize": [1, 2, 3]})"),
             "layer 1: \"kernelSize\" is [1,2,3], expected one whole number, or two: height, width");
-  EXPECT_EQ(troubleOf(R"({"kind": "maxPool", "kernelSize": 2, "margins": [1, 0, 0, 0]})"),
-            "layer 1: maxPool \"maxPool1\": margins is 1, 0, 0, 0, expected none, unless the padding is explicit");
+  EXPECT_EQ(
+      troubleOf(R"({"kind": "maxPool", "kernelSize": 2, "margins": [1, 0, 0, 0]})"),
+      "layer 1: maxPool \"maxPool1\": margins is 1, 0, 0, 0, expected none, unless the padding is explicit");
   EXPECT_EQ(troubleOf(R"({"kind": "pad", "margins": [8, 0, 0, 0], "content": "mirror"})"),
             "layer 1: pad \"pad1\": margins is 8, 0, 0, 0, expected less than the picture of 8x8x1");
-  EXPECT_EQ(troubleOf(R"({"kind": "transposedConvolution", "channels": 1, "kernelSize": 1, "stride": 1,
+  EXPECT_EQ(
+      troubleOf(R"({"kind": "transposedConvolution", "channels": 1, "kernelSize": 1, "stride": 1,
                           "margins": [4, 0, 4, 0]})"),
-            "layer 1: transposedConvolution \"deconv1\": margins is 4, 0, 4, 0, expected less than the result of 8 "
-            "pixels");
+      "layer 1: transposedConvolution \"deconv1\": margins is 4, 0, 4, 0, expected less than the result of 8 "
+      "pixels");
 }
 
 TEST(NetworkText, TakesPicturesAndClassesFromTheData) {

@@ -325,7 +325,7 @@ void bindLayersWithoutWeights(nb::class_<Features>& features) {
   activation("global_average_pool", &Features::globalAveragePool, "One pixel: the mean of each channel.");
   const auto pool =
       [&](const char* name,
-          Features (Features::*add)(std::size_t, const train::PoolingOptions&, const std::string&) const,
+          Features (Features::*add)(train::Sides, const train::PoolingOptions&, const std::string&) const,
           const char* documentation) {
         features.def(
             name,
