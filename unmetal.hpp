@@ -90,6 +90,7 @@
 #include "mps/optimizer/optimizer.hpp"
 #include "mps/optimizer/optimizer_descriptor.hpp"
 #include "mps/pooling/pooling.hpp"
+#include "mps/pooling/pooling_kind.hpp"
 #include "mps/pooling/pooling_node.hpp"
 #include "mps/reduction/reduce_binary.hpp"
 #include "mps/reduction/reduction.hpp"

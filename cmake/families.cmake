@@ -1,6 +1,6 @@
 # The families of kernels, one line each; the function's comment (targets.cmake) says which files belong to one.
 unmetal_family(pooling
-  HEADERS pooling_node.hpp
+  HEADERS pooling_kind.hpp pooling_node.hpp
   SOURCES pooling_node.cpp pooling_problem.cpp
   CPU pooling_direct.cpp pooling_layout.cpp
   CUDA pooling_cuda.cu pooling_sliding_cuda.cu

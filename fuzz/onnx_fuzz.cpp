@@ -4,7 +4,7 @@
 #include "fuzz/fuzz_target.hpp"
 #include "mtl/device.hpp"
 #include "onnx/import/graph_import.hpp"
-#include "train/network_text.hpp"
+#include "train/network/network_text.hpp"
 
 using namespace unmetal;
 

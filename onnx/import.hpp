@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "train/network.hpp"
+#include "train/network/network.hpp"
 
 /// Networks of ONNX files, to be trained on here. docs/onnx.md has the operators that are taken.
 ///

@@ -215,45 +215,12 @@ std::vector<detail::PreparedCall> CNNPoolingGradient::prepareGradient(
   return {prepared};
 }
 
-std::shared_ptr<CNNPoolingMax> CNNPoolingMax::create(const std::shared_ptr<mtl::Device>& device,
-                                                     std::size_t kernelWidth, std::size_t kernelHeight,
-                                                     std::size_t strideInPixelsX,
-                                                     std::size_t strideInPixelsY) {
-  return std::shared_ptr<CNNPoolingMax>(new CNNPoolingMax(device, "CNNPoolingMax", kernelWidth, kernelHeight,
-                                                          strideInPixelsX, strideInPixelsY));
-}
-PoolingKind CNNPoolingMax::kind() const {
-  return PoolingKind::Max;
-}
-
-std::shared_ptr<CNNPoolingAverage> CNNPoolingAverage::create(const std::shared_ptr<mtl::Device>& device,
-                                                             std::size_t kernelWidth,
-                                                             std::size_t kernelHeight,
-                                                             std::size_t strideInPixelsX,
-                                                             std::size_t strideInPixelsY) {
-  return std::shared_ptr<CNNPoolingAverage>(new CNNPoolingAverage(
-      device, "CNNPoolingAverage", kernelWidth, kernelHeight, strideInPixelsX, strideInPixelsY));
-}
-PoolingKind CNNPoolingAverage::kind() const {
-  return PoolingKind::Average;
-}
 void CNNPoolingAverage::describeProblem(PoolingProblem& problem) const {
   problem.zeroPadSizeX = checkedPadding(*this, "zeroPadSizeX", zeroPadSizeX_);
   problem.zeroPadSizeY = checkedPadding(*this, "zeroPadSizeY", zeroPadSizeY_);
 }
 void CNNPoolingAverage::describeForward(std::any& family) const {
   family = ZeroPadSize{zeroPadSizeX_, zeroPadSizeY_};
-}
-
-std::shared_ptr<CNNPoolingL2Norm> CNNPoolingL2Norm::create(const std::shared_ptr<mtl::Device>& device,
-                                                           std::size_t kernelWidth, std::size_t kernelHeight,
-                                                           std::size_t strideInPixelsX,
-                                                           std::size_t strideInPixelsY) {
-  return std::shared_ptr<CNNPoolingL2Norm>(new CNNPoolingL2Norm(
-      device, "CNNPoolingL2Norm", kernelWidth, kernelHeight, strideInPixelsX, strideInPixelsY));
-}
-PoolingKind CNNPoolingL2Norm::kind() const {
-  return PoolingKind::L2Norm;
 }
 
 CNNDilatedPoolingMax::CNNDilatedPoolingMax(std::shared_ptr<mtl::Device> device, std::size_t kernelWidth,
@@ -278,31 +245,6 @@ PoolingKind CNNDilatedPoolingMax::kind() const {
   return PoolingKind::Max;
 }
 
-std::shared_ptr<CNNPoolingMaxGradient> CNNPoolingMaxGradient::create(
-    const std::shared_ptr<mtl::Device>& device, std::size_t kernelWidth, std::size_t kernelHeight,
-    std::size_t strideInPixelsX, std::size_t strideInPixelsY) {
-  return std::shared_ptr<CNNPoolingMaxGradient>(new CNNPoolingMaxGradient(
-      device, "CNNPoolingMaxGradient", kernelWidth, kernelHeight, strideInPixelsX, strideInPixelsY));
-}
-PoolingKind CNNPoolingMaxGradient::kind() const {
-  return PoolingKind::Max;
-}
-bool CNNPoolingMaxGradient::acceptsForward(const std::string& forwardClassName) const {
-  return forwardClassName == "CNNPoolingMax";
-}
-
-std::shared_ptr<CNNPoolingAverageGradient> CNNPoolingAverageGradient::create(
-    const std::shared_ptr<mtl::Device>& device, std::size_t kernelWidth, std::size_t kernelHeight,
-    std::size_t strideInPixelsX, std::size_t strideInPixelsY) {
-  return std::shared_ptr<CNNPoolingAverageGradient>(new CNNPoolingAverageGradient(
-      device, "CNNPoolingAverageGradient", kernelWidth, kernelHeight, strideInPixelsX, strideInPixelsY));
-}
-PoolingKind CNNPoolingAverageGradient::kind() const {
-  return PoolingKind::Average;
-}
-bool CNNPoolingAverageGradient::acceptsForward(const std::string& forwardClassName) const {
-  return forwardClassName == "CNNPoolingAverage";
-}
 void CNNPoolingAverageGradient::describeProblem(PoolingProblem& problem) const {
   problem.zeroPadSizeX = checkedPadding(*this, "zeroPadSizeX", zeroPadSizeX());
   problem.zeroPadSizeY = checkedPadding(*this, "zeroPadSizeY", zeroPadSizeY());
@@ -313,19 +255,6 @@ void CNNPoolingAverageGradient::transferOwnProperties(const detail::ForwardRecor
   if (sizes == nullptr) return;
   if (!zeroPadSizeX_.isSet()) zeroPadSizeX_.transfer(sizes->x);
   if (!zeroPadSizeY_.isSet()) zeroPadSizeY_.transfer(sizes->y);
-}
-
-std::shared_ptr<CNNPoolingL2NormGradient> CNNPoolingL2NormGradient::create(
-    const std::shared_ptr<mtl::Device>& device, std::size_t kernelWidth, std::size_t kernelHeight,
-    std::size_t strideInPixelsX, std::size_t strideInPixelsY) {
-  return std::shared_ptr<CNNPoolingL2NormGradient>(new CNNPoolingL2NormGradient(
-      device, "CNNPoolingL2NormGradient", kernelWidth, kernelHeight, strideInPixelsX, strideInPixelsY));
-}
-PoolingKind CNNPoolingL2NormGradient::kind() const {
-  return PoolingKind::L2Norm;
-}
-bool CNNPoolingL2NormGradient::acceptsForward(const std::string& forwardClassName) const {
-  return forwardClassName == "CNNPoolingL2Norm";
 }
 
 std::shared_ptr<CNNDilatedPoolingMaxGradient> CNNDilatedPoolingMaxGradient::create(

@@ -10,6 +10,7 @@
 #include "mps/core/kernel/cnn_kernel.hpp"
 #include "mps/core/kernel/kernel_class.hpp"
 #include "mps/core/kernel/node.hpp"
+#include "mps/pooling/pooling_kind.hpp"
 
 /// Pooling: maximum, average, L2 norm and dilated maximum over a window, per feature channel
 /// (MPSCNNPooling.h). Channels never mix; the result has as many as were read.
@@ -21,7 +22,6 @@
 namespace mps {
 
 namespace detail {
-enum class PoolingKind : std::uint8_t;
 struct PoolingProblem;
 }  // namespace detail
 
@@ -60,24 +60,37 @@ class CNNPooling : public CNNKernel {
   bool afterReLU_ = false;
 };
 
+namespace detail {
+/// What a class of one pooling function says of itself.
+template <class Class, ClassName name, PoolingKind function>
+class PoolingKernelClass : public KernelClass<Class, CNNPooling, name> {
+ public:
+  /// @param kernelWidth,kernelHeight window in pixels, odd or even, at least 1
+  /// @param strideInPixelsX,strideInPixelsY step from window to window, at least 1
+  /// @throws Error for a size or stride of 0
+  static std::shared_ptr<Class> create(const std::shared_ptr<mtl::Device>& device, std::size_t kernelWidth,
+                                       std::size_t kernelHeight, std::size_t strideInPixelsX = 1,
+                                       std::size_t strideInPixelsY = 1) {
+    return std::shared_ptr<Class>(
+        new Class(device, name.characters, kernelWidth, kernelHeight, strideInPixelsX, strideInPixelsY));
+  }
+
+ protected:
+  using PoolingKernelClass::KernelClass::KernelClass;
+  [[nodiscard]] PoolingKind kind() const override { return function; }
+};
+}  // namespace detail
+
 /// out(x, y, c) = max over taps of in(tap, c) (MPSCNNPoolingMax).
 ///
 /// Zero: taps outside count as 0, so a window that touches the border never gives less than 0. Clamp: they
 /// repeat the nearest edge pixel, the same as limiting the window to the image. NaN propagates. With a
 /// gradient state the place of each maximum is kept, one byte per value for windows of up to 255 taps.
-class CNNPoolingMax : public detail::KernelClass<CNNPoolingMax, CNNPooling, "CNNPoolingMax"> {
- public:
-  /// @param kernelWidth,kernelHeight window in pixels, odd or even, at least 1
-  /// @param strideInPixelsX,strideInPixelsY step from window to window, at least 1
-  /// @throws Error for a size or stride of 0
-  static std::shared_ptr<CNNPoolingMax> create(const std::shared_ptr<mtl::Device>& device,
-                                               std::size_t kernelWidth, std::size_t kernelHeight,
-                                               std::size_t strideInPixelsX = 1,
-                                               std::size_t strideInPixelsY = 1);
-
+class CNNPoolingMax
+    : public detail::PoolingKernelClass<CNNPoolingMax, "CNNPoolingMax", detail::PoolingKind::Max> {
  protected:
-  using KernelClass::KernelClass;
-  [[nodiscard]] detail::PoolingKind kind() const override;
+  friend PoolingKernelClass;
+  using PoolingKernelClass::PoolingKernelClass;
 };
 
 /// out(x, y, c) = sum over taps inside the image of in(tap, c), divided by N (MPSCNNPoolingAverage).
@@ -86,13 +99,9 @@ class CNNPoolingMax : public detail::KernelClass<CNNPoolingMax, CNNPooling, "CNN
 /// zeroPadSizeX columns left and right and zeroPadSizeY rows above and below; the result is 0 where N is 0.
 /// Clamp does not repeat edge pixels here: it shrinks the window. zeroPadSize p with Clamp is PyTorch's
 /// padding p, and what NNPaddingMethod::ExcludeEdges asks for behind a padding of p; that bit alone changes nothing.
-class CNNPoolingAverage : public detail::KernelClass<CNNPoolingAverage, CNNPooling, "CNNPoolingAverage"> {
+class CNNPoolingAverage : public detail::PoolingKernelClass<CNNPoolingAverage, "CNNPoolingAverage",
+                                                            detail::PoolingKind::Average> {
  public:
-  /// Parameters as for CNNPoolingMax.
-  static std::shared_ptr<CNNPoolingAverage> create(const std::shared_ptr<mtl::Device>& device,
-                                                   std::size_t kernelWidth, std::size_t kernelHeight,
-                                                   std::size_t strideInPixelsX = 1,
-                                                   std::size_t strideInPixelsY = 1);
   /// Width of the band of zeros that the divisor counts, in pixels; with Clamp only. 0.
   [[nodiscard]] std::size_t zeroPadSizeX() const { return zeroPadSizeX_; }
   [[nodiscard]] std::size_t zeroPadSizeY() const { return zeroPadSizeY_; }
@@ -100,8 +109,8 @@ class CNNPoolingAverage : public detail::KernelClass<CNNPoolingAverage, CNNPooli
   void setZeroPadSizeY(std::size_t size) { zeroPadSizeY_ = size; }
 
  protected:
-  using KernelClass::KernelClass;
-  [[nodiscard]] detail::PoolingKind kind() const override;
+  friend PoolingKernelClass;
+  using PoolingKernelClass::PoolingKernelClass;
   void codeProperties(Coder& coder) override;
   void describeProblem(detail::PoolingProblem& problem) const override;
   void describeForward(std::any& family) const override;
@@ -113,17 +122,11 @@ class CNNPoolingAverage : public detail::KernelClass<CNNPoolingAverage, CNNPooli
 
 /// out(x, y, c) = sqrt(sum over taps inside the image of in(tap, c)^2), not divided by the window's size
 /// (MPSCNNPoolingL2Norm). Taps outside add nothing in both edge modes (docs/decisions.md, D2).
-class CNNPoolingL2Norm : public detail::KernelClass<CNNPoolingL2Norm, CNNPooling, "CNNPoolingL2Norm"> {
- public:
-  /// Parameters as for CNNPoolingMax.
-  static std::shared_ptr<CNNPoolingL2Norm> create(const std::shared_ptr<mtl::Device>& device,
-                                                  std::size_t kernelWidth, std::size_t kernelHeight,
-                                                  std::size_t strideInPixelsX = 1,
-                                                  std::size_t strideInPixelsY = 1);
-
+class CNNPoolingL2Norm
+    : public detail::PoolingKernelClass<CNNPoolingL2Norm, "CNNPoolingL2Norm", detail::PoolingKind::L2Norm> {
  protected:
-  using KernelClass::KernelClass;
-  [[nodiscard]] detail::PoolingKind kind() const override;
+  friend PoolingKernelClass;
+  using PoolingKernelClass::PoolingKernelClass;
 };
 
 /// Maximum over taps that are dilationRate pixels apart (MPSCNNDilatedPoolingMax). With Clamp, a tap outside
@@ -200,6 +203,28 @@ class CNNPoolingGradient : public CNNGradientKernel {
                                                     std::numeric_limits<std::size_t>::max()}};
 };
 
+namespace detail {
+/// What the gradient of `Forward` says of itself.
+template <class Class, ClassName name, class Forward, PoolingKind function>
+class PoolingGradientKernelClass : public KernelClass<Class, CNNPoolingGradient, name> {
+ public:
+  /// @param kernelWidth,kernelHeight,strideInPixelsX,strideInPixelsY those of the forward kernel
+  static std::shared_ptr<Class> create(const std::shared_ptr<mtl::Device>& device, std::size_t kernelWidth,
+                                       std::size_t kernelHeight, std::size_t strideInPixelsX = 1,
+                                       std::size_t strideInPixelsY = 1) {
+    return std::shared_ptr<Class>(
+        new Class(device, name.characters, kernelWidth, kernelHeight, strideInPixelsX, strideInPixelsY));
+  }
+  [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override {
+    return forwardClassName == Forward::nameOfClass();
+  }
+
+ protected:
+  using PoolingGradientKernelClass::KernelClass::KernelClass;
+  [[nodiscard]] PoolingKind kind() const override { return function; }
+};
+}  // namespace detail
+
 /// d out(x) / d in(y) = 1 where y is the chosen maximum of window x, else 0 (MPSCNNPoolingMaxGradient).
 ///
 /// Chosen is the first NaN, else the first maximum in row-major order of the taps; a pixel wins against an
@@ -213,18 +238,11 @@ class CNNPoolingGradient : public CNNGradientKernel {
 ///     auto gradient = mps::CNNPoolingMaxGradient::create(device, 2, 2, 2, 2);
 ///     auto dx = gradient->encode(commandBuffer, dy, x, state);
 class CNNPoolingMaxGradient
-    : public detail::KernelClass<CNNPoolingMaxGradient, CNNPoolingGradient, "CNNPoolingMaxGradient"> {
- public:
-  /// @param kernelWidth,kernelHeight,strideInPixelsX,strideInPixelsY those of the forward kernel
-  static std::shared_ptr<CNNPoolingMaxGradient> create(const std::shared_ptr<mtl::Device>& device,
-                                                       std::size_t kernelWidth, std::size_t kernelHeight,
-                                                       std::size_t strideInPixelsX = 1,
-                                                       std::size_t strideInPixelsY = 1);
-  [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
-
+    : public detail::PoolingGradientKernelClass<CNNPoolingMaxGradient, "CNNPoolingMaxGradient", CNNPoolingMax,
+                                                detail::PoolingKind::Max> {
  protected:
-  using KernelClass::KernelClass;
-  [[nodiscard]] detail::PoolingKind kind() const override;
+  friend PoolingGradientKernelClass;
+  using PoolingGradientKernelClass::PoolingGradientKernelClass;
 };
 
 /// dIn(y) = sum over windows x that contain y of g(x) / N(x), N as in the forward pass
@@ -237,23 +255,18 @@ class CNNPoolingMaxGradient
 ///     auto gradient = mps::CNNPoolingAverageGradient::create(device, 3, 3);
 ///     auto dx = gradient->encode(commandBuffer, dy, x, state);
 class CNNPoolingAverageGradient
-    : public detail::KernelClass<CNNPoolingAverageGradient, CNNPoolingGradient, "CNNPoolingAverageGradient"> {
+    : public detail::PoolingGradientKernelClass<CNNPoolingAverageGradient, "CNNPoolingAverageGradient",
+                                                CNNPoolingAverage, detail::PoolingKind::Average> {
  public:
-  /// Parameters as for CNNPoolingMaxGradient.
-  static std::shared_ptr<CNNPoolingAverageGradient> create(const std::shared_ptr<mtl::Device>& device,
-                                                           std::size_t kernelWidth, std::size_t kernelHeight,
-                                                           std::size_t strideInPixelsX = 1,
-                                                           std::size_t strideInPixelsY = 1);
   /// As for the forward kernel; taken from the state unless set. 0.
   [[nodiscard]] std::size_t zeroPadSizeX() const { return zeroPadSizeX_.get(); }
   [[nodiscard]] std::size_t zeroPadSizeY() const { return zeroPadSizeY_.get(); }
   void setZeroPadSizeX(std::size_t size) { zeroPadSizeX_.set(size); }
   void setZeroPadSizeY(std::size_t size) { zeroPadSizeY_.set(size); }
-  [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
 
  protected:
-  using KernelClass::KernelClass;
-  [[nodiscard]] detail::PoolingKind kind() const override;
+  friend PoolingGradientKernelClass;
+  using PoolingGradientKernelClass::PoolingGradientKernelClass;
   void codeProperties(Coder& coder) override;
   void describeProblem(detail::PoolingProblem& problem) const override;
   void transferOwnProperties(const detail::ForwardRecord& record) override;
@@ -272,18 +285,11 @@ class CNNPoolingAverageGradient
 ///     auto gradient = mps::CNNPoolingL2NormGradient::create(device, 2, 2, 2, 2);
 ///     auto dx = gradient->encode(commandBuffer, dy, x, state);
 class CNNPoolingL2NormGradient
-    : public detail::KernelClass<CNNPoolingL2NormGradient, CNNPoolingGradient, "CNNPoolingL2NormGradient"> {
- public:
-  /// Parameters as for CNNPoolingMaxGradient.
-  static std::shared_ptr<CNNPoolingL2NormGradient> create(const std::shared_ptr<mtl::Device>& device,
-                                                          std::size_t kernelWidth, std::size_t kernelHeight,
-                                                          std::size_t strideInPixelsX = 1,
-                                                          std::size_t strideInPixelsY = 1);
-  [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
-
+    : public detail::PoolingGradientKernelClass<CNNPoolingL2NormGradient, "CNNPoolingL2NormGradient",
+                                                CNNPoolingL2Norm, detail::PoolingKind::L2Norm> {
  protected:
-  using KernelClass::KernelClass;
-  [[nodiscard]] detail::PoolingKind kind() const override;
+  friend PoolingGradientKernelClass;
+  using PoolingGradientKernelClass::PoolingGradientKernelClass;
 };
 
 /// The gradient of CNNDilatedPoolingMax (MPSCNNDilatedPoolingMaxGradient); rules as for

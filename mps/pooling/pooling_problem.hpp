@@ -10,6 +10,7 @@
 #include "mps/core/types/tensor_shape.hpp"
 #include "mps/core/types/types.hpp"
 #include "mps/core/types/window_geometry.hpp"
+#include "mps/pooling/pooling_kind.hpp"
 
 namespace mps::detail {
 
@@ -59,9 +60,6 @@ constexpr std::int64_t countedTaps(const WindowAxis& axis, std::int64_t window, 
   padded.offset += zeroPadSize;
   return std::max<std::int64_t>(0, padded.endInside(window) - padded.firstInside(window));
 }
-
-/// What a window computes; dilated max pooling is Max with a dilation in the axes.
-enum class PoolingKind : std::uint8_t { Max, Average, L2Norm };
 
 enum class PoolingDirection : std::uint8_t { Forward, Gradient };
 

@@ -9,7 +9,7 @@
 #include "mps/core/types/error.hpp"
 #include "mps/graph/graph_layout.hpp"
 #include "onnx/export/step.hpp"
-#include "train/utf8.hpp"
+#include "train/text/utf8.hpp"
 
 namespace unmetal::onnx::detail {
 namespace {

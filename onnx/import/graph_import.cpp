@@ -5,7 +5,7 @@
 
 #include "mps/core/types/error.hpp"
 #include "onnx/import/node_import.hpp"
-#include "train/utf8.hpp"
+#include "train/text/utf8.hpp"
 
 namespace unmetal::onnx::detail {
 namespace {

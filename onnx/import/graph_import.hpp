@@ -13,7 +13,7 @@
 
 #include "onnx/import/constant.hpp"
 #include "onnx/model/model_reading.hpp"
-#include "train/network.hpp"
+#include "train/network/network.hpp"
 
 namespace unmetal::onnx::detail {
 

@@ -11,7 +11,7 @@
 #include "mps/weights/input_file.hpp"
 #include "mtl/buffer.hpp"
 #include "onnx/import/graph_import.hpp"
-#include "train/weight_values.hpp"
+#include "train/network/weight_values.hpp"
 
 namespace unmetal::onnx {
 namespace {

@@ -14,7 +14,7 @@
 #include "mps/weights/test_folder.hpp"
 #include "onnx/export.hpp"
 #include "onnx/model/model.hpp"
-#include "train/trainer.hpp"
+#include "train/training/trainer.hpp"
 
 namespace unmetal::onnx::import_test {
 namespace {

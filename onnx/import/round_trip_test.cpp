@@ -11,7 +11,7 @@
 #include "mtl/device.hpp"
 #include "onnx/export.hpp"
 #include "onnx/import.hpp"
-#include "train/weight_values.hpp"
+#include "train/network/weight_values.hpp"
 
 /// What was exported and imported computes the same bits.
 namespace unmetal::onnx::round_trip_test {

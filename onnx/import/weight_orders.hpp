@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "onnx/import/constant.hpp"
-#include "train/layers.hpp"
+#include "train/network/layers.hpp"
 
 /// Weights in the order of a network's layers.
 namespace unmetal::onnx::detail {

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "onnx/import/node_import.hpp"
-#include "train/layers.hpp"
+#include "train/network/layers.hpp"
 
 namespace unmetal::onnx::detail {
 

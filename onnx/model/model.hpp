@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "onnx/model/protobuf.hpp"
-#include "train/layers.hpp"
+#include "train/network/layers.hpp"
 
 /// The messages of an ONNX file that an export needs, and their numbers in onnx.proto. The library's own.
 namespace unmetal::onnx::detail {

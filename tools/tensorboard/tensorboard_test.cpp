@@ -16,7 +16,7 @@
 #include "tools/tensorboard/crc32c.hpp"
 #include "tools/tensorboard/event_messages.hpp"
 #include "tools/tensorboard/training_events.hpp"
-#include "train/network.hpp"
+#include "train/network/network.hpp"
 
 namespace unmetal {
 namespace {
