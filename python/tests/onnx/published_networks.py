@@ -66,7 +66,8 @@ def judge_forward(name, path):
 def torch_result(torch, graph, tensors, pictures):
     """The scores, with PyTorch's functions: what comes before a last Softmax."""
     functional = torch.nn.functional
-    values = dict(tensors, **{graph.input[0].name: pictures})
+    picture = next(entry.name for entry in graph.input if entry.name not in tensors)
+    values = dict(tensors, **{picture: pictures})
     for node in graph.node:
         given = [values.get(name) for name in node.input]
         attributes = {entry.name: helper.get_attribute_value(entry) for entry in node.attribute}
