@@ -180,7 +180,7 @@ train::Features GraphImport::addLayer(const train::LayerKind& kind, std::span<co
   std::string name = train::detail::isUtf8(label) ? label : "";
   for (std::size_t& number = labels_[label]; !name.empty() && !used_.insert(name).second;)
     name = label + "_" + std::to_string(++number + 1);
-  const train::Features made = network_.add(kind, inputs, name);
+  train::Features made = network_.add(kind, inputs, name);
   used_.insert(network_.layers().back().label);
   weights_[network_.layers().back().label] = std::move(weights);
   return made;

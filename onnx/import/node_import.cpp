@@ -70,7 +70,7 @@ train::Features NodeImport::picture(std::size_t index) const {
 }
 
 train::Features NodeImport::pixels(std::size_t index) const {
-  const train::Features found = picture(index);
+  train::Features found = picture(index);
   if (input(index).isFlat && (found.height() != 1 || found.width() != 1))
     throw refusal("input \"" + inputName(index) + "\"", "a flattened picture",
                   "batch x channels x height x width");
@@ -135,7 +135,7 @@ train::Features NodeImport::add(const train::LayerKind& kind, const train::Featu
 /// Nodes are often called "conv1/Conv", after their layer and their operator.
 std::string NodeImport::labelFor(std::size_t named) const {
   if (hasInput(named))
-    if (const std::string stem = stemOf(inputName(named)); !stem.empty()) return stem;
+    if (std::string stem = stemOf(inputName(named)); !stem.empty()) return stem;
   const std::string name(node_.name);
   const std::string ending = "/" + std::string(node_.type);
   const bool hasEnding = name.size() > ending.size() && name.ends_with(ending);

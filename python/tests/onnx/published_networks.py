@@ -111,8 +111,9 @@ def judge_training(name, path, steps=5, rate=0.01, count=4):
     labels = random.integers(1000, size=count)
     tensors = {tensor.name: torch.tensor(numpy_helper.to_array(tensor)) for tensor in model.graph.initializer}
     statistics = {name for node in model.graph.node if node.op_type == "BatchNormalization" for name in node.input[3:]}
+    used = {name for node in model.graph.node for name in node.input} - statistics
     trained = {key: value.requires_grad_() for key, value in tensors.items()
-               if value.is_floating_point() and key not in statistics}
+               if value.is_floating_point() and key in used}
     losses = []
     for _ in range(steps):
         loss = torch.nn.functional.cross_entropy(torch_result(torch, model.graph, tensors, torch.tensor(pictures)),

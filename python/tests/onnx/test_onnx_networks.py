@@ -99,3 +99,23 @@ def test_a_resnet_of_pytorch_is_tuned_for_other_classes(resnet18):
     data = train.Dataset(pictures, labels)
     train.Trainer(network, optimizer="adam", epochs=6, batch_size=8, learning_rate=0.003).fit(data)
     assert network.evaluate(data).accuracy > 0.9
+
+
+def test_weights_and_names_of_a_file(tmp_path):
+    path = tmp_path / "network.onnx"
+    first, second, other = (train.Network((8, 6, 3), seed=seed) for seed in range(3))
+    first.input.dense(2)
+    second.input.dense(2)
+    other.input.dense(5)
+    unmetal.onnx.export_network(first, path, class_names=["cat", "dog"])
+    assert unmetal.onnx.class_names(path) == ["cat", "dog"]
+    assert unmetal.onnx.load_weights(second, path) is None
+    picture = np.random.default_rng(2).random((1, 8, 6, 3), np.float32)
+    assert np.array_equal(second.predict(picture), first.predict(picture))
+    assert np.array_equal(unmetal.onnx.load(path).predict(picture), first.predict(picture))
+    assert unmetal.onnx.load_weights(other, path, keep_head=True) == "dense1"
+    with pytest.raises(unmetal.Error, match="it has no layer \"dense1\" with as many weights"):
+        unmetal.onnx.load_weights(other, path)
+    path.write_bytes(b"no model")
+    with pytest.raises(unmetal.Error, match="cannot import .*network.onnx: "):
+        unmetal.onnx.load(path)
