@@ -6,14 +6,14 @@
 #include "onnx/import/graph_import.hpp"
 #include "train/network/network_text.hpp"
 
-using namespace unmetal;
-
 /// A model, with its sizes and with others where it leaves them open. Weights are not made: their number follows the layers.
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  namespace onnx = unmetal::onnx;
+  namespace train = unmetal::train;
   static const auto device = mtl::newCPUDevice(1);
   const std::string_view bytes(reinterpret_cast<const char*>(data), size);
   for (const auto& pictures : {std::optional<train::Shape>(), std::optional(train::Shape{8, 8, 3})})
-    fuzz::readUntrusted(data, size, [&](std::span<const std::byte> /*bytes*/) {
+    unmetal::fuzz::readUntrusted(data, size, [&](std::span<const std::byte> /*bytes*/) {
       const onnx::detail::ModelMessage model = onnx::detail::readModel(bytes);
       onnx::detail::ImportSettings settings;
       settings.network.device = device;
