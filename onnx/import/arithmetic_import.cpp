@@ -32,7 +32,8 @@ ImportedValue withNumber(const NodeImport& node, ImportedValue value, float numb
 }
 
 /// Of pictures with a number for each channel: a convolution of each channel for itself.
-void importChannels(NodeImport& node, std::size_t pictureAt, std::shared_ptr<const Constant> constant) {
+void importChannels(NodeImport& node, std::size_t pictureAt,
+                    const std::shared_ptr<const Constant>& constant) {
   const train::Features source = node.pixels(pictureAt);
   const bool isFlat = node.input(pictureAt).isFlat;
   const std::size_t channels = source.channels();

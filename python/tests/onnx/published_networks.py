@@ -86,6 +86,9 @@ def torch_result(torch, graph, tensors, pictures):
         elif kind == "AveragePool":
             assert not any(pads)
             result = functional.avg_pool2d(given[0], attributes["kernel_shape"], attributes["strides"])
+        elif kind == "LRN":
+            result = functional.local_response_norm(given[0], attributes["size"], attributes["alpha"], attributes["beta"],
+                                                    attributes["bias"])
         elif kind == "GlobalAveragePool":
             result = given[0].mean((2, 3), keepdim=True)
         elif kind == "Concat":
@@ -101,7 +104,7 @@ def torch_result(torch, graph, tensors, pictures):
     return values[graph.output[0].name].flatten(1)
 
 
-def judge_training(name, path, steps=5, rate=0.01, count=4):
+def judge_training(name, path, rate, steps=5, count=4):
     """Weights after some steps of plain gradient descent, with the same pictures in each."""
     torch = pytest.importorskip("torch")
     random = np.random.default_rng(6)
@@ -137,9 +140,9 @@ def test_forward(name, tmp_path):
     judge_forward(name, tmp_path / "network.onnx")
 
 
-@pytest.mark.parametrize("name", ["squeezenet", "resnet50"])
-def test_five_steps(name, tmp_path):
-    network, trained, losses = judge_training(name, tmp_path / "network.onnx")
+@pytest.mark.parametrize("name, rate", [("squeezenet", 0.01), ("inception_v1", 0.001)])
+def test_five_steps(name, rate, tmp_path):
+    network, trained, losses = judge_training(name, tmp_path / "network.onnx", rate)
     assert losses[-1] < losses[0]
     unmetal.onnx.export_network(network, tmp_path / "trained.onnx", softmax=False)
     ours = {tensor.name: numpy_helper.to_array(tensor)
