@@ -144,12 +144,19 @@ std::uint64_t Constant::stored() const {
   return std::visit([](const auto& values) { return std::uint64_t{values.size()}; }, values_);
 }
 
+void Constant::checkIndex(std::uint64_t index) const {
+  if (index >= count_)
+    throw mps::Error("a constant of " + describeShape(shape_) + " has fewer numbers than it should");
+}
+
 float Constant::number(std::uint64_t index) const {
+  checkIndex(index);
   return std::visit([&](const auto& values) { return static_cast<float>(values[isUniform() ? 0 : index]); },
                     values_);
 }
 
 std::int64_t Constant::integer(std::uint64_t index) const {
+  checkIndex(index);
   const std::uint64_t place = isUniform() ? 0 : index;
   if (const auto* integers = std::get_if<Integers>(&values_)) return (*integers)[place];
   const float value = std::get<std::vector<float>>(values_)[place];

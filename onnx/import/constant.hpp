@@ -29,6 +29,7 @@ class Constant {
   [[nodiscard]] bool isUniform() const { return stored() == 1 && count_ != 1; }
   /// How many numbers it holds.
   [[nodiscard]] std::uint64_t stored() const;
+  /// @throws mps::Error when there are fewer
   [[nodiscard]] float number(std::uint64_t index) const;
   [[nodiscard]] std::int64_t integer(std::uint64_t index) const;
   /// All of them.
@@ -38,6 +39,8 @@ class Constant {
   [[nodiscard]] Constant withShape(Integers shape) const;
 
  private:
+  void checkIndex(std::uint64_t index) const;
+
   Integers shape_;
   Values values_;
   std::uint64_t count_;

@@ -253,6 +253,8 @@ TEST_F(OnnxImport, WrongOperatorsAreRefused) {
   EXPECT_THAT(troubleOf(operatorOf("BatchNormalization", {"c", "c", "c", "d"}),
                         {numbers("c", {2}), numbers("d", {3})}),
               HasSubstr("number of values in \"d\" is 3, expected 2, one for each channel"));
+  EXPECT_THAT(troubleOf(operatorOf("Dropout", {"r"}), {numbers("r", {0})}),
+              HasSubstr("shape of the ratio is 0, expected one number"));
   EXPECT_THAT(troubleOf(operatorOf("Cast", {}, {{"to", std::int64_t{7}}})), HasSubstr("attribute to is 7"));
   EXPECT_THAT(troubleOf(operatorOf("LogSoftmax", {}, {{"axis", std::int64_t{1}}})),
               HasSubstr("it has no layers"));

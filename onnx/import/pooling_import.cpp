@@ -90,6 +90,8 @@ void importSoftmax(NodeImport& node) {
 
 void importDropout(NodeImport& node) {
   const train::Features source = node.picture(0);
+  if (node.hasInput(1) && node.constant(1)->count() != 1)
+    throw node.refusal("shape of the ratio", describeShape(node.constant(1)->shape()), "one number");
   const float rate = node.hasInput(1) ? node.constant(1)->number(0) : node.number("ratio", 0.5F);
   static_cast<void>(node.integer("seed", 0));
   static_cast<void>(node.integer("is_test", 1));

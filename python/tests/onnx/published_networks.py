@@ -84,8 +84,10 @@ def torch_result(torch, graph, tensors, pictures):
             padded = functional.pad(given[0], (pads[1], pads[3], pads[0], pads[2]), value=-np.inf)
             result = functional.max_pool2d(padded, attributes["kernel_shape"], attributes["strides"])
         elif kind == "AveragePool":
-            assert not any(pads)
-            result = functional.avg_pool2d(given[0], attributes["kernel_shape"], attributes["strides"])
+            sides = (pads[1], pads[3], pads[0], pads[2])
+            windows = attributes["kernel_shape"], attributes["strides"]
+            counted = functional.avg_pool2d(functional.pad(torch.ones_like(given[0]), sides), *windows)
+            result = functional.avg_pool2d(functional.pad(given[0], sides), *windows) / counted
         elif kind == "LRN":
             result = functional.local_response_norm(given[0], attributes["size"], attributes["alpha"], attributes["beta"],
                                                     attributes["bias"])
