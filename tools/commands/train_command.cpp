@@ -244,10 +244,12 @@ void addTrainCommand(CLI::App& program) {
   command->add_flag("--overwrite", options->overwrite,
                     "Replace a training that the folder of --out holds already");
   command
-      ->add_option("--init-from", options->initialWeights,
-                   "Begin with weights of a checkpoint, or of PyTorch: a safetensors file with the names of "
-                   "the network's tensors, "
-                   "which are torchvision's for resnets. A last layer for other classes begins anew")
+      ->add_option(
+          "--init-from", options->initialWeights,
+          "Begin with weights of a checkpoint, or of PyTorch: a safetensors file with the names of "
+          "the network's tensors, "
+          "which are torchvision's for resnets; or of the ONNX file that --net names. A last layer for "
+          "other classes begins anew")
       ->type_name("FILE")
       ->check(nameOf("a file"))
       ->excludes(resume);
