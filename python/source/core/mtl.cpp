@@ -254,6 +254,14 @@ void bindCommandBuffers(nb::module_& module) {
       "A new command buffer. Blocks while max_command_buffer_count buffers are made and not completed; "
       "Ctrl-C ends that.");
 
+  nb::class_<mtl::CommandTime>(module, "CommandTime", "When one command of a buffer was at work.")
+      .def_ro("label", &mtl::CommandTime::label, "Class and label of the kernel.")
+      .def_ro("start", &mtl::CommandTime::start, "Seconds of the clock of gpu_start_time.")
+      .def_ro("end", &mtl::CommandTime::end, "Seconds of the clock of gpu_start_time.")
+      .def_ro("bytes", &mtl::CommandTime::bytes, "Of the memory that it reads and writes, each once.")
+      .def_ro("operations", &mtl::CommandTime::operations,
+              "Multiplications and additions of convolutions and matrix products; 0 of others.");
+
   nb::class_<mtl::CommandBuffer> buffer(
       module, "CommandBuffer",
       "A list of recorded work (Metal's MTLCommandBuffer). Made by CommandQueue.command_buffer.\n\n"
@@ -280,7 +288,15 @@ void bindCommandBuffers(nb::module_& module) {
            "Seconds of a steady clock; 0 until known.");
   readOnly(buffer, "gpu_end_time", &mtl::CommandBuffer::GPUEndTime,
            "Seconds of a steady clock; 0 until known.");
+  readOnly(buffer, "command_times", &mtl::CommandBuffer::commandTimes,
+           "A list of CommandTime in the order in which the commands ran. Empty unless they are recorded, "
+           "until the buffer has "
+           "completed, and when it has failed.");
   buffer
+      .def("set_records_command_times", &mtl::CommandBuffer::setRecordsCommandTimes, "records"_a,
+           "Whether the device notes when each command begins and ends. False. A GPU then runs the commands "
+           "one by one. Raises "
+           "Error after commit.")
       .def("blit_command_encoder", &mtl::CommandBuffer::blitCommandEncoder,
            "Copies and fills of buffers, until its end_encoding. Raises Error after commit, and while "
            "another is open.")

@@ -308,3 +308,18 @@ def test_temporary_states(device, queue):
         permanent.resource(1)
     batch = unmetal.StateBatch(permanent, 3)
     assert len(batch) == 3 and batch.shared_state is permanent and batch.distinct() == [permanent]
+
+
+def test_times_of_commands(queue, pool, image):
+    pool.label = "first pool"
+    with queue.command_buffer() as command_buffer:
+        command_buffer.set_records_command_times(True)
+        pool.encode(command_buffer, image)
+        assert command_buffer.command_times == []
+    time_of_pool, = command_buffer.command_times
+    assert time_of_pool.label == 'CNNPoolingMax "first pool"'
+    assert command_buffer.gpu_start_time <= time_of_pool.start <= time_of_pool.end <= command_buffer.gpu_end_time
+    assert time_of_pool.bytes >= 8 * 8 * 4 * 4
+    assert time_of_pool.operations == 0
+    with pytest.raises(unmetal.Error):
+        command_buffer.set_records_command_times(True)

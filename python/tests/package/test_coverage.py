@@ -153,6 +153,8 @@ def declarations(header):
             has_body = "{" in head
             if visible and has_body:
                 yield f"{names}::{name}", "class"
+                if re.search(r"\bdetail::\w*KernelClass<", head):  # the base of all kernel classes has them
+                    yield from ((f"{names}::{name}::{method}", "method") for method in ("create", "copy", "decode"))
             if kind == "enum class" and visible and opens == closes:
                 yield from ((f"{names}::{name}::{value}", "value") for value in values(head[head.index("{") + 1:]))
             if opens > closes:
