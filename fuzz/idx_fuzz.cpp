@@ -1,5 +1,5 @@
 #include "fuzz/fuzz_target.hpp"
-#include "train/idx.hpp"
+#include "train/data/idx.hpp"
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   return unmetal::fuzz::readUntrusted(data, size, [](std::span<const std::byte> bytes) {

@@ -2,7 +2,7 @@
 
 #include "fuzz/fuzz_target.hpp"
 #include "mtl/device.hpp"
-#include "train/network_text.hpp"
+#include "train/network/network_text.hpp"
 
 using namespace unmetal::train;
 

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "mps/graph/nn_graph.hpp"
-#include "train/layers.hpp"
-#include "train/network.hpp"
-#include "train/normalization.hpp"
+#include "train/data/normalization.hpp"
+#include "train/network/layers.hpp"
+#include "train/network/network.hpp"
 
 /// Networks as ONNX files, which other programs run without this library: ONNX Runtime, OpenVINO, TensorRT and browsers.
 /// docs/onnx.md has the operator of each node, and how to run a file.

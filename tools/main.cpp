@@ -5,7 +5,7 @@
 #include <csignal>
 #include <cstddef>
 
-#include "tools/program.hpp"
+#include "tools/commands/program.hpp"
 
 namespace {
 

@@ -12,7 +12,7 @@
 #include "fuzz/random_calls/supervisor.hpp"
 #include "mps/core/types/error.hpp"
 #include "mtl/device.hpp"
-#include "tools/number_options.hpp"
+#include "tools/options/number_options.hpp"
 
 namespace unmetal::random_calls {
 namespace {

@@ -3,12 +3,12 @@
 
 #include "mps/core/types/error.hpp"
 #include "mtl/error.hpp"
-#include "python/source/areas.hpp"
-#include "python/source/bind.hpp"
-#include "python/source/interpreter.hpp"
-#include "python/source/sentences.hpp"
-#include "python/source/train.hpp"
-#include "python/source/wrong_arguments.hpp"
+#include "python/source/binding/areas.hpp"
+#include "python/source/binding/bind.hpp"
+#include "python/source/binding/interpreter.hpp"
+#include "python/source/binding/sentences.hpp"
+#include "python/source/binding/wrong_arguments.hpp"
+#include "python/source/train/train.hpp"
 
 namespace python {
 namespace {

@@ -1,4 +1,4 @@
-"""`unmetal export`. What is in its files is judged by python/tests/test_onnx_program.py."""
+"""`unmetal export`. What is in its files is judged by python/tests/onnx/test_onnx_program.py."""
 
 import os
 import unittest

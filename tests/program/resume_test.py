@@ -50,6 +50,22 @@ class Resume(ProgramTest):
             self.assertTrue((self.folder / "killed" / name).read_bytes() == (self.folder / "whole" / name).read_bytes(),
                             name)
 
+    def test_an_average_of_the_weights_goes_on(self):
+        options = ["--ema", 0.95, "--checkpoint-every", 0]
+        self.train("whole", *options, epochs=EPOCHS)
+        self.kill_at("killed", STEPS // 2 + 4, *options)
+        done = run("train", "--resume", "--out", self.folder / "killed")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        for name in ("checkpoint.safetensors", "best.safetensors"):
+            self.assertTrue((self.folder / "killed" / name).read_bytes() == (self.folder / "whole" / name).read_bytes(),
+                            name)
+        checkpoint = self.folder / "whole" / "checkpoint.safetensors"
+        self.assertEqual(header(checkpoint)["__metadata__"]["average.steps"], str(STEPS))
+        self.expect_error(self.train_arguments("killed", "--resume", "--ema", 0.5, epochs=EPOCHS),
+                          "it was made with --ema 0.95, not 0.5")
+        with_tensor(checkpoint, "average.conv1.weight", b"\0\0\xc0\x7f")
+        self.expect_error(self.train_arguments("whole", "--resume", epochs=EPOCHS), '"average.conv1.weight" is not finite')
+
     def test_the_metrics_go_on_as_if_nothing_had_happened(self):
         # Checkpoints as often as the program chooses.
         self.train("whole", epochs=EPOCHS)

@@ -1,9 +1,11 @@
 """A network from a file, frozen layers, weights to begin with, early stopping, class weights, scores of each class."""
 
 import json
+import random
+import re
 import unittest
 
-from harness import ProgramTest, run
+from harness import ProgramTest, png, run
 
 
 def header_and_data(path):
@@ -78,6 +80,40 @@ class TrainingOptions(ProgramTest):
         again = run("train", "--resume", "--out", self.folder / "run")
         self.assertEqual(again.returncode, 0)
         self.assertNotIn("epoch 1:", again.stdout)
+
+    def test_validation_sees_the_average_of_the_weights(self):
+        output = self.train("run", "--ema", 0.9, epochs=1, net="mnist-cnn")
+        self.assertIn("moving average of the weights: decay 0.9; validation and best.safetensors have it\n", output)
+        best, checkpoint = (self.folder / "run" / name for name in ("best.safetensors", "checkpoint.safetensors"))
+        for name in ("conv1.weight", "conv1.bias"):
+            self.assertEqual(tensor(best, name), tensor(checkpoint, f"average.{name}"))
+            self.assertNotEqual(tensor(best, name), tensor(checkpoint, name))
+        self.assertFalse([name for name in header_and_data(best)[0] if name.startswith("average.")])
+        accuracy = re.search(r"final validation accuracy (\S+) %", output)[1]
+        for file in (best, checkpoint):
+            self.assertIn(f"accuracy {accuracy} %", run("eval", file).stdout)
+        self.train("plain", epochs=1, net="mnist-cnn")
+        self.assertEqual(tensor(self.folder / "plain" / "checkpoint.safetensors", "conv1.weight"), tensor(checkpoint, "conv1.weight"))
+
+    def test_the_loader_changes_no_bytes(self):
+        generator = random.Random(5)
+        for name in ("cat", "dog"):
+            (self.folder / "pictures" / name).mkdir(parents=True)
+            for number in range(12):
+                pixels = bytes(generator.randrange(256) for _ in range(16 * 16))
+                (self.folder / "pictures" / name / f"{number}.png").write_bytes(png(16, 16, pixels))
+        arguments = ["train", "--data", f"folder:{self.folder / 'pictures'}", "--picture-size", "16x16x1", "--epochs", 2, "--net",
+                     self.write_network(NETWORK), "--augment", "crop+flip+rotate:10", "--out"]
+        found = set()
+        for number, options in enumerate(([], ["--loader-threads", 1], ["--loader-threads", 8], ["--memory-budget", 0],
+                                          ["--loader-threads", 3, "--memory-budget", "2K"])):
+            done = run(*arguments, self.folder / f"run{number}", *options)
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            found.add((self.folder / f"run{number}" / "checkpoint.safetensors").read_bytes())
+        self.assertEqual(len(found), 1)
+        for size in ("-1", "2X", "2KB", "", "1.5G", "20000000T"):
+            self.expect_error([*arguments, self.folder / "new", "--memory-budget", size], "--memory-budget", "give a number of bytes")
+        self.expect_error([*arguments, self.folder / "new", "--loader-threads", 0], "--loader-threads")
 
     def test_the_best_epoch_may_be_that_of_the_lowest_loss(self):
         output = self.train("run", "--best-by", "loss", net=self.write_network(NETWORK))

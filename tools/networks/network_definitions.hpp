@@ -2,7 +2,7 @@
 
 #include <cstddef>
 
-#include "train/network.hpp"
+#include "train/network/network.hpp"
 
 /// The program's networks: from pictures to one number for each class. networks.hpp says what they are.
 namespace unmetal {

@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "onnx/protobuf.hpp"
-#include "train/layers.hpp"
+#include "onnx/model/protobuf.hpp"
+#include "train/network/layers.hpp"
 #include "train/pictures/picture.hpp"
 
 /// The messages of TensorBoard's event files, with their numbers in event.proto, summary.proto and graph.proto.

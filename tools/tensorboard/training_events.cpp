@@ -11,7 +11,7 @@
 
 #include "mps/weights/safetensors.hpp"
 #include "tools/tensorboard/event_messages.hpp"
-#include "train/weight_values.hpp"
+#include "train/network/weight_values.hpp"
 
 namespace unmetal {
 namespace {

@@ -7,12 +7,12 @@
 #include <string>
 
 #include "mps/trainable/trainable_layer.hpp"
-#include "tools/confusion_matrix.hpp"
-#include "tools/metrics.hpp"
+#include "tools/evaluation/confusion_matrix.hpp"
+#include "tools/evaluation/worst_pictures.hpp"
+#include "tools/metrics/metrics.hpp"
 #include "tools/tensorboard/event_file.hpp"
-#include "tools/worst_pictures.hpp"
-#include "train/dataset.hpp"
-#include "train/layers.hpp"
+#include "train/data/dataset.hpp"
+#include "train/network/layers.hpp"
 
 namespace mtl {
 class Device;

@@ -10,7 +10,7 @@
 
 #include "mps/core/types/error.hpp"
 #include "train/pictures/picture_folder.hpp"
-#include "train/utf8.hpp"
+#include "train/text/utf8.hpp"
 
 namespace unmetal::train {
 namespace {

@@ -90,7 +90,7 @@ std::vector<std::uint8_t> decodedPixels(const std::filesystem::path& file, const
 
 /// Decodes all files, side by side. @return for each what is wrong with it, or nothing
 std::vector<std::string> decodeAll(const std::vector<detail::PictureFile>& files, const Shape& shape,
-                                   detail::DecodedPictures& decoded) {
+                                   std::size_t mostThreads, detail::DecodedPictures& decoded) {
   std::vector<std::string> troubles(files.size());
   std::atomic<std::size_t> next = 0;
   std::exception_ptr failure;
@@ -110,8 +110,9 @@ std::vector<std::string> decodeAll(const std::vector<detail::PictureFile>& files
       failure = std::current_exception();
     }
   };
-  const std::size_t threads = std::clamp<std::size_t>(
-      static_cast<std::size_t>(mtl::cpu::defaultThreadCount()), 1, std::max<std::size_t>(1, files.size()));
+  const std::size_t wanted =
+      mostThreads != 0 ? mostThreads : static_cast<std::size_t>(mtl::cpu::defaultThreadCount());
+  const std::size_t threads = std::clamp<std::size_t>(wanted, 1, std::max<std::size_t>(1, files.size()));
   {
     std::vector<std::jthread> workers;
     for (std::size_t i = 1; i < threads; ++i) workers.emplace_back(work);
@@ -141,7 +142,7 @@ PictureFolder::PictureFolder(const std::filesystem::path& folder, Split split,
   classNames_ = std::move(contents.classNames);
   decoded_ = std::make_unique<detail::DecodedPictures>(files.size(), shape_.count(),
                                                        options.memory.value_or(defaultMemory()));
-  const std::vector<std::string> troubles = decodeAll(files, shape_, *decoded_);
+  const std::vector<std::string> troubles = decodeAll(files, shape_, options.threads, *decoded_);
   if (isTraining) leftOut_ = std::move(contents.troubles);
   for (const std::string& trouble : troubles)
     if (!trouble.empty()) leftOut_.push_back(trouble);

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "train/dataset.hpp"
+#include "train/data/dataset.hpp"
 
 namespace unmetal::train {
 
@@ -24,6 +24,8 @@ struct PictureFolderOptions {
   /// Bytes of decoded pictures that are kept; the others are decoded again whenever they are loaded, which gives the same bytes.
   /// Unset: half of the memory that this machine has, at most 2 GiB.
   std::optional<std::uint64_t> memory = std::nullopt;
+  /// How many threads decode pictures when the object is made. 0: as many as there are processors for this process.
+  std::size_t threads = 0;
   /// What messages call skipBad.
   std::string skipBadName = "skipBad";
 };
@@ -37,8 +39,8 @@ struct PictureFolderOptions {
 /// folders of classes; the share does not matter then.
 ///
 /// Pictures cover the wanted size: they are scaled without distortion until both sides are long enough, and what sticks out is cut
-/// off, as much on one side as on the other (coverPicture()). All are decoded once when the object is made, by as many threads as
-/// there are processors, so that what cannot be read is known before a training begins.
+/// off, as much on one side as on the other (coverPicture()). All are decoded once when the object is made, so that what cannot be
+/// read is known before a training begins.
 class PictureFolder : public Dataset {
  public:
   /// @throws mps::Error in one sentence for a folder without classes, and for what cannot be used: a damaged or empty picture, one

@@ -3,7 +3,7 @@
 #include <span>
 #include <vector>
 
-#include "train/layers.hpp"
+#include "train/data/shape.hpp"
 
 /// Changes of pictures in float32: row by row, pixel by pixel, channel by channel.
 namespace unmetal::train::detail {

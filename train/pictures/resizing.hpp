@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "train/layers.hpp"
+#include "train/data/shape.hpp"
 
 namespace unmetal::train::detail {
 

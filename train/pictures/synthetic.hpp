@@ -1,6 +1,6 @@
 #pragma once
 
-#include "train/dataset.hpp"
+#include "train/data/dataset.hpp"
 
 namespace unmetal::train {
 
