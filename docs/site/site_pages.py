@@ -68,12 +68,12 @@ class FamilyClasses(SphinxDirective):
     option_spec = {"match": directives.unchanged}
 
     def run(self):
-        node = nodes.bullet_list()
+        node, shown = nodes.bullet_list(), self.classes_of_api()
         for header in sorted(PUBLIC & {path for argument in self.arguments[0].split() for path in ROOT.glob(argument)}):
             self.env.note_dependency(str(header))
             text = header.read_text()
             names = re.findall(r"^class (\w+)(?! *;)\s*(?:final)?\s*(?::|\{)", text, re.MULTILINE)
-            names = [name for name in dict.fromkeys(names) if re.search(self.options.get("match", ""), name)]
+            names = [name for name in dict.fromkeys(names) if name in shown and re.search(self.options.get("match", ""), name)]
             if not names:
                 continue
             path = str(header.relative_to(ROOT))
@@ -86,6 +86,11 @@ class FamilyClasses(SphinxDirective):
         if not node.children:
             raise self.error(f"no classes in {self.arguments[0]}")
         return [node]
+
+    def classes_of_api(self):
+        """The classes that have a place in the API: those of `detail` have none."""
+        pages = (pathlib.Path(self.env.srcdir) / "api" / "cpp").glob("*.rst")
+        return {name for page in pages for name in re.findall(r"doxygenclass:: mps::(\w+)", page.read_text())}
 
     def reference(self, name):
         reference = addnodes.pending_xref("", refdomain="cpp", reftype="any", reftarget=f"mps::{name}", refexplicit=True,
