@@ -206,7 +206,7 @@ def sort_xml(folder):
         compound = compounds[refid]
         clean_sections(compound)
         join_exceptions(compound)
-        for tag in ("incdepgraph", "invincdepgraph", "inheritancegraph", "collaborationgraph", "listofallmembers"):
+        for tag in ("derivedcompoundref", "incdepgraph", "invincdepgraph", "inheritancegraph", "collaborationgraph", "listofallmembers"):
             for graph in compound.findall(tag):
                 compound.remove(graph)
         for inner in compound.findall("innerclass") + compound.findall("innernamespace"):

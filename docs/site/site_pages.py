@@ -37,7 +37,9 @@ def link_sources(app, document, content):
 
 
 class HeaderExample(SphinxDirective):
-    """The example that ends the comment of a class, or of its header where it has none; tests/header_examples.py makes a test of that of each gradient kernel.
+    """The example that ends the comment of a class, or of its header where it has none.
+
+    tests/header_examples.py makes a test of that of each gradient kernel.
 
         ```{header-example} mps/pooling/pooling.hpp CNNPoolingMaxGradient
         ```
