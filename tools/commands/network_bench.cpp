@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <filesystem>
 #include <functional>
 #include <iostream>
@@ -109,6 +110,12 @@ std::string nameOf(Format format) {
   return format == Format::Float16 ? "float16" : "float32";
 }
 
+double threadSeconds() {
+  std::timespec now{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
 /// The step that `unmetal train` repeats, on one batch.
 class RepeatedStep {
  public:
@@ -155,6 +162,20 @@ class RepeatedStep {
       slot.commandBuffer->commit();
     }
     return 1e3 * (steadySeconds() - start);
+  }
+  /// Milliseconds of this thread's processor time for an encode of a step, behind others, whose commands never run.
+  double encodeAlone(int repetitions) {
+    finish();
+    InFlight& slot = slots_[0];
+    double seconds = 0;
+    for (int repetition = 0; repetition < repetitions; ++repetition) {
+      const auto commandBuffer = queue_->commandBuffer();
+      network_.scores->takeNext(slot.scores);
+      const double start = threadSeconds();
+      network_.training->encodeBatch(commandBuffer, {slot.images}, {slot.labels});
+      seconds += threadSeconds() - start;
+    }
+    return 1e3 * seconds / repetitions;
   }
   /// Waits for what is in flight. @throws Error when it failed
   void finish() {
@@ -453,11 +474,14 @@ void addTrainingStepCommand(CLI::App& program) {
     const mps::detail::Timing timing = mps::detail::timeRepeated(
         [&](int repetitions) { return step.run(repetitions); }, arguments->runs, leastMilliseconds);
     step.finish();
+    constexpr int encodes = 100;
+    const double encodeMilliseconds = step.encodeAlone(encodes);
     const bool isCpu = device->kind() == mtl::DeviceKind::CPU;
     const std::size_t peakBytes =
         isCpu ? mps::detail::peakResidentBytes() - idleBytes : device->currentAllocatedSize();
     std::cout << nlohmann::json{{"ms", timing.milliseconds},
                                 {"spread", timing.spread},
+                                {"encode_ms", encodeMilliseconds},
                                 {"implementations", implementations},
                                 {"peak_bytes", peakBytes}}
               << std::endl;
