@@ -5,12 +5,14 @@
 #include <string>
 #include <vector>
 
+#include "mps/arithmetic/arithmetic.hpp"
 #include "mps/arithmetic/arithmetic_node.hpp"
 #include "mps/core/kernel/command_buffer.hpp"
 #include "mps/core/testing/test_images.hpp"
 #include "mps/graph/check/test_network.hpp"
 #include "mps/graph/compile/graph_program.hpp"
 #include "mps/neuron/neuron.hpp"
+#include "mps/neuron/neuron_node.hpp"
 
 /// An encode with the same sizes repeats the commands of the one before, and computes what it would compute without.
 namespace mps::step_recordings_test {
@@ -118,6 +120,43 @@ TEST_F(StepRecordingsTest, FollowParametersThatAreReloaded) {
   const auto after = encode();
   EXPECT_NE(after, before);
   EXPECT_EQ(encode(), after);
+}
+
+/// Stands for a kernel that the user keeps.
+class KeptKernelNode final : public NNFilterNode {
+ public:
+  KeptKernelNode(std::vector<std::shared_ptr<NNImageNode>> sources, std::shared_ptr<Kernel> kernel)
+      : NNFilterNode(std::move(sources)), kernel_(std::move(kernel)) {}
+  [[nodiscard]] std::string className() const override { return "KeptKernelNode"; }
+  [[nodiscard]] std::shared_ptr<Kernel> makeKernel(
+      const std::shared_ptr<mtl::Device>& /*device*/) const override {
+    return kernel_;
+  }
+
+ private:
+  std::shared_ptr<Kernel> kernel_;
+};
+
+TEST_F(StepRecordingsTest, LeaveOutKernelsThatTheUserKeeps) {
+  const auto source = NNImageNode::create();
+  const auto add = CNNAdd::create(device_);
+  const auto images = std::vector{CNNNeuronSigmoidNode::create(source)->resultImage(),
+                                  CNNNeuronAbsoluteNode::create(source)->resultImage()};
+  const auto sum = std::make_shared<KeptKernelNode>(images, add);
+  const auto last = CNNNeuronSigmoidNode::create(sum->resultImage());
+  const auto graph = NNGraph::create(device_, last->resultImage());
+  const auto encode = [&] {
+    const auto commandBuffer = commands();
+    auto result = graph->encodeBatch(commandBuffer, {test::pictures(device_, 1)});
+    run(commandBuffer);
+    return testing::valuesOf(*result[0]);
+  };
+  const auto before = encode();
+  EXPECT_EQ(encode(), before);
+  add->setPrimaryScale(3);
+  EXPECT_NE(encode(), before);
+  add->setPrimaryScale(1);
+  EXPECT_EQ(encode(), before);
 }
 
 TEST_F(StepRecordingsTest, BeginAgainWhereTheirBufferWasDropped) {
