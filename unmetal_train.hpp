@@ -1,7 +1,8 @@
 #pragma once
 
-/// Networks, data sets and a trainer, in the namespace unmetal::train, and their export in unmetal::onnx. It brings of unmetal.hpp what they are made of.
+/// Networks, data sets and a trainer, in the namespace unmetal::train, and ONNX files in unmetal::onnx. It brings of unmetal.hpp what they are made of.
 #include "onnx/export.hpp"
+#include "onnx/import.hpp"
 #include "train/batches/augmentation.hpp"
 #include "train/data/dataset.hpp"
 #include "train/data/normalization.hpp"

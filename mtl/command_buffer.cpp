@@ -71,6 +71,12 @@ double CommandBuffer::GPUStartTime() const {
 double CommandBuffer::GPUEndTime() const {
   return current()->endTime();
 }
+void CommandBuffer::setRecordsCommandTimes(bool records) {
+  submission()->setRecordsCommandTimes(records);
+}
+std::vector<CommandTime> CommandBuffer::commandTimes() const {
+  return current()->commandTimes();
+}
 void CommandBuffer::append(Command command) {
   submission()->append(std::move(command));
 }

@@ -72,9 +72,19 @@ struct ReplayKey {
   std::array<std::uint64_t, 23> numbers{};  ///< what the work runs on: addresses and per-step scalars
 };
 
+/// When one command of a buffer was at work (what Metal's counter sample buffers tell of the borders of encoders).
+struct CommandTime {
+  std::string label;  ///< class and label of the kernel, e.g. CNNConvolution "conv1"
+  double start = 0;   ///< seconds of the clock of GPUStartTime
+  double end = 0;
+  double bytes = 0;       ///< of the memory that it reads and writes, each once
+  double operations = 0;  ///< multiplications and additions of convolutions and matrix products; 0 of others
+};
+
 /// One recorded piece of work. The library's own.
 struct Command {
   std::string label;                 ///< kernel and label, for messages
+  double operations = 0;             ///< as in CommandTime
   std::function<void(Stream&)> run;  ///< called on the executing thread, once unless it has a replay key
   ReplayKey replay = {};
   std::vector<ContentMark> reads;   ///< invalid content makes the command fail
@@ -162,6 +172,14 @@ class CommandBuffer : public std::enable_shared_from_this<CommandBuffer> {
   /// the device measures itself: the difference has no waiting in it.
   [[nodiscard]] double GPUStartTime() const;  // NOLINT: Metal's name
   [[nodiscard]] double GPUEndTime() const;    // NOLINT: Metal's name
+
+  /// Whether the device notes when each command begins and ends. false. A GPU then runs the commands one by one, not as a
+  /// captured graph, so that the buffer takes longer than usual. Of a buffer that is committed in pieces all later pieces
+  /// follow. @throws Error after commit
+  void setRecordsCommandTimes(bool records);
+  /// In the order in which they ran; those that a predicate has left out are missing. Empty unless they are recorded, until the
+  /// buffer has completed, and when it has failed. Of a buffer that is committed in pieces those of all pieces that have completed.
+  [[nodiscard]] std::vector<CommandTime> commandTimes() const;
 
   /// The library's own: appends work. @throws Error after commit.
   virtual void append(Command command);

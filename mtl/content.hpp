@@ -21,6 +21,9 @@ class ByteRegion {
   /// closest together: adjacent bytes become one run.
   [[nodiscard]] ByteRegion repeated(std::size_t count, std::size_t stride) const;
 
+  [[nodiscard]] std::size_t byteCount() const {
+    return length_ * repeats_[0].count * repeats_[1].count * repeats_[2].count;
+  }
   [[nodiscard]] ByteRegion movedBy(std::size_t bytes) const {
     ByteRegion region = *this;
     region.offset_ += bytes;

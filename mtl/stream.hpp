@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 
 namespace mtl {
@@ -28,6 +29,19 @@ class Stream {
   /// Runs commands that all have a replay key at once, from what the device kept of an earlier run. False:
   /// nothing has run; run them one by one.
   virtual bool replay(std::span<Command> commands);
+
+  /// When all work is done that was given to the stream before.
+  class Moment {
+   public:
+    Moment() = default;
+    virtual ~Moment() = default;
+    Moment(const Moment&) = delete;
+    Moment& operator=(const Moment&) = delete;
+    /// Of two moments of one stream that have both come. @throws Error when the device cannot tell
+    [[nodiscard]] virtual double secondsAfter(const Moment& earlier) const = 0;
+  };
+  /// Now, where commands run on the calling thread.
+  virtual std::unique_ptr<Moment> moment();
 
  protected:
   Stream() = default;

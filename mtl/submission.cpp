@@ -217,6 +217,18 @@ void Submission::continueFrom(const Submission& previous) {
   heap_ = previous.heap_;
   scope_ = previous.scope_;
   log_ = previous.log_;
+  commandTimes_ = previous.commandTimes_;
+}
+
+void Submission::setRecordsCommandTimes(bool records) {
+  checkOpen();
+  commandTimes_ = records ? std::make_shared<CommandTimes>() : nullptr;
+}
+
+std::vector<CommandTime> Submission::commandTimes() const {
+  if (!commandTimes_) return {};
+  const std::lock_guard lock(commandTimes_->mutex);
+  return commandTimes_->times;
 }
 
 void Submission::enqueue() {
@@ -324,6 +336,33 @@ void Submission::runChecks(std::span<const Command> commands) const {
     if (check.command >= first && check.command < first + commands.size()) check.function();
 }
 
+void Submission::runTimed(Command& command, Stream& stream) {
+  if (!commandTimes_) return command.run(stream);
+  TimedCommand timed{{command.label, 0, 0, 0, command.operations}, stream.moment(), nullptr};
+  for (const auto* marks : {&command.reads, &command.writes})
+    for (const ContentMark& mark : *marks) timed.time.bytes += static_cast<double>(mark.region.byteCount());
+  command.run(stream);
+  timed.end = stream.moment();
+  timedCommands_.push_back(std::move(timed));
+}
+
+void Submission::keepCommandTimes(bool isGood) {
+  std::vector<CommandTime> times;
+  const auto failure = failureOf([&] {
+    if (!isGood) return;
+    for (TimedCommand& timed : timedCommands_) {
+      timed.time.start = startTime_ + timed.begin->secondsAfter(*firstMoment_);
+      timed.time.end = startTime_ + timed.end->secondsAfter(*firstMoment_);
+      times.push_back(std::move(timed.time));
+    }
+  });
+  timedCommands_.clear();
+  firstMoment_.reset();
+  if (failure) return;
+  const std::lock_guard lock(commandTimes_->mutex);
+  commandTimes_->times.insert(commandTimes_->times.end(), times.begin(), times.end());
+}
+
 bool Submission::runCommand(Command& command, Stream& stream, std::string& failure) {
   bool isLeftOut = false;
   const auto thrown = failureOf([&] {
@@ -335,7 +374,7 @@ bool Submission::runCommand(Command& command, Stream& stream, std::string& failu
       return;
     }
     runChecks({&command, 1});
-    command.run(stream);
+    runTimed(command, stream);
   });
   if (thrown) {
     failure = command.label + ": " + thrown->message;
@@ -376,6 +415,11 @@ void Submission::runCommands(std::span<Command> commands, Stream& stream, std::s
 
 void Submission::runCommands(Stream& stream) {
   std::string failure;
+  if (commandTimes_) {
+    firstMoment_ = stream.moment();
+    runCommands(std::span(commands_), stream, failure);
+    return;
+  }
   const auto isReplayable = [](const Command& command) {
     return command.replay.work != nullptr && !command.condition;
   };
@@ -440,6 +484,7 @@ void Submission::end(const std::optional<CommandBufferError>& failure, std::opti
     const std::lock_guard lock(mutex_);
     endTime_ = now();
     if (deviceSeconds) startTime_ = endTime_ - *deviceSeconds;
+    if (commandTimes_) keepCommandTimes(!error_);
     status_ = error_ ? CommandBufferStatus::Error : CommandBufferStatus::Completed;
     completedHandlersDone_ = completedHandlers_.empty();
   }

@@ -15,6 +15,7 @@
 
 #include "mtl/command_buffer.hpp"
 #include "mtl/log.hpp"
+#include "mtl/stream.hpp"
 #include "mtl/worker.hpp"
 
 namespace mtl {
@@ -117,6 +118,8 @@ class Submission : public std::enable_shared_from_this<Submission> {
   [[nodiscard]] double endTime() const;
   [[nodiscard]] std::string label() const;
   void setLabel(std::string label);
+  void setRecordsCommandTimes(bool records);
+  [[nodiscard]] std::vector<CommandTime> commandTimes() const;
 
   /// @name The executor's side, in this order
   /// @{
@@ -143,6 +146,10 @@ class Submission : public std::enable_shared_from_this<Submission> {
   void commit(bool willContinue);
   /// Lets the device replay them. False: nothing has run.
   bool replay(std::span<Command> commands, Stream& stream, std::string& failure);
+  /// Runs it, and notes when, if that is wanted.
+  void runTimed(Command& command, Stream& stream);
+  /// Turns the moments into times; without any after a failure.
+  void keepCommandTimes(bool isGood);
   void fail(CommandBufferErrorCode code, const std::string& message);
   /// Runs what ifDropped was given, in this submission's place. False: there is nothing, or no memory for it.
   bool runIfDropped() noexcept;
@@ -181,6 +188,20 @@ class Submission : public std::enable_shared_from_this<Submission> {
   std::thread::id runningHandlersOf_;
   double startTime_ = 0;
   double endTime_ = 0;
+
+  /// Of the buffer's pieces, which share it.
+  struct CommandTimes {
+    std::mutex mutex;
+    std::vector<CommandTime> times;
+  };
+  struct TimedCommand {
+    CommandTime time;
+    std::unique_ptr<Stream::Moment> begin;
+    std::unique_ptr<Stream::Moment> end;
+  };
+  std::shared_ptr<CommandTimes> commandTimes_;  ///< null: they are not recorded
+  std::unique_ptr<Stream::Moment> firstMoment_;
+  std::vector<TimedCommand> timedCommands_;
 };
 
 /// Runs the committed work of a queue, in order. Engine-internal; Device::newExecutor makes it.

@@ -71,6 +71,7 @@ detail::PreparedCall CNNConvolution::prepareForward(const detail::ForwardCall& c
   problem.destination = call.destination;
   placeWindow(problem);
   detail::PreparedCall prepared;
+  prepared.operations = problem.operations();
   if (subPixelScaleFactor() != 1) {
     prepared.plan =
         detail::planFor(*device(), detail::subPixelConvolutionBackEnds,
@@ -237,6 +238,7 @@ std::vector<detail::PreparedCall> CNNConvolutionGradient::prepareGradient(
     detail::PreparedCall prepared;
     if (call.destination.elements() > 0)
       prepared.plan = detail::planFor(*device(), detail::convolutionBackEnds, problem);
+    prepared.operations = problem.operations();
     giveWeights(prepared, false);
     prepared.readsSource = false;
     prepared.gradientOrigin = gradientOrigin;
@@ -261,6 +263,7 @@ std::vector<detail::PreparedCall> CNNConvolutionGradient::prepareGradient(
   placeWindow(problem);
   detail::PreparedCall prepared;
   prepared.plan = detail::planFor(*device(), detail::convolutionBackEnds, problem);
+  prepared.operations = problem.operations();
   giveGradients(prepared, state);
   prepared.gradientOrigin = gradientOrigin;
   calls.push_back(std::move(prepared));

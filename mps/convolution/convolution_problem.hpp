@@ -94,6 +94,11 @@ struct ConvolutionProblem {
   [[nodiscard]] std::int64_t weightCount() const {
     return outputFeatureChannels * y.kernelSize * x.kernelSize * inputChannelsPerGroup();
   }
+  /// Multiplications and additions.
+  [[nodiscard]] double operations() const {
+    return 2 * static_cast<double>(images() * y.destinationSize * x.destinationSize) *
+           static_cast<double>(weightCount());
+  }
   /// Number of biases and bias gradients.
   [[nodiscard]] std::int64_t biasCount() const {
     return transposed ? inputFeatureChannels : outputFeatureChannels;

@@ -248,6 +248,7 @@ detail::PreparedCall CNNConvolutionTranspose::prepareForward(const detail::Forwa
   problem.destination = call.destination;
   detail::PreparedCall prepared;
   prepared.plan = detail::planFor(*device(), detail::convolutionBackEnds, problem);
+  prepared.operations = problem.operations();
   prepared.exchangesSourceAndGradient = true;
   giveWeights(prepared, true);
   return prepared;
@@ -336,6 +337,7 @@ std::vector<detail::PreparedCall> CNNConvolutionTransposeGradient::prepareGradie
     const bool isData = problem.operation == ConvolutionOperation::Forward;
     if (!isData || problem.destination.elements() > 0)
       prepared.plan = detail::planFor(*device(), detail::convolutionBackEnds, problem);
+    prepared.operations = problem.operations();
     prepared.exchangesSourceAndGradient = true;
     prepared.gradientOrigin = {static_cast<std::size_t>(call.primaryOffset.x),
                                static_cast<std::size_t>(call.primaryOffset.y), 0};

@@ -15,6 +15,8 @@ void recordProduct(const MatrixEncoding& encoding, MatrixMultiplicationProblem p
   problem.deviceName = device.name();
   PreparedCall prepared;
   prepared.plan = planFor(device, matrixMultiplicationBackEnds, problem);
+  prepared.operations =
+      2 * static_cast<double>(problem.result.elements()) * static_cast<double>(problem.interiorColumns());
   CallOperands operands;
   operands.source = &left;
   operands.secondary = &right;

@@ -106,7 +106,7 @@ detail::PreparedCall CNNPooling::prepareForward(const detail::ForwardCall& call)
   problem.y = call.y;
   problem.source = call.source;
   problem.destination = call.destination;
-  problem.saveIndices = call.wantsSavedFields && problem.kind == PoolingKind::Max;
+  problem.saveIndices = call.wantsSavedFields && problem.traits().selects;
   problem.afterReLU = afterReLU_ && problem.saveIndices;
   describeProblem(problem);
   detail::PreparedCall prepared;
@@ -157,15 +157,8 @@ void CNNPoolingGradient::transferOwnProperties(const detail::ForwardRecord& reco
 }
 
 bool CNNPoolingGradient::needsSourceMemory(bool forwardSavesFields) const {
-  switch (kind()) {
-    case PoolingKind::Average:
-      return false;
-    case PoolingKind::Max:
-      return !forwardSavesFields;
-    case PoolingKind::L2Norm:
-      return true;
-  }
-  return true;
+  const detail::PoolingTraits traits = detail::traitsOf(kind());
+  return !traits.isLinear && !(traits.selects && forwardSavesFields);
 }
 
 std::vector<detail::PreparedCall> CNNPoolingGradient::prepareGradient(
@@ -201,9 +194,9 @@ std::vector<detail::PreparedCall> CNNPoolingGradient::prepareGradient(
   problem.gradient.height = y.windows.destinationSize;
   problem.destinationOriginX = x.destinationOrigin;
   problem.destinationOriginY = y.destinationOrigin;
-  problem.afterReLU = call.record && problem.kind == PoolingKind::Max &&
-                      std::any_cast<AfterReLU>(&call.record->family) != nullptr;
-  if (call.record && call.savedFieldsFit && problem.kind == PoolingKind::Max) {
+  const bool selects = problem.traits().selects;
+  problem.afterReLU = call.record && selects && std::any_cast<AfterReLU>(&call.record->family) != nullptr;
+  if (call.record && call.savedFieldsFit && selects) {
     const detail::ForwardRecord& forward = *call.record;
     problem.useIndices = forward.savedBytesPerImage > 0 &&
                          problem.x.destinationSize == clampToSigned(forward.clipRect.size.width) &&
@@ -216,7 +209,7 @@ std::vector<detail::PreparedCall> CNNPoolingGradient::prepareGradient(
   prepared.plan = detail::planFor(*device(), poolingBackEnds, problem);
   prepared.gradientOrigin = {static_cast<std::size_t>(x.gradientOrigin),
                              static_cast<std::size_t>(y.gradientOrigin), 0};
-  prepared.readsSource = problem.kind != PoolingKind::Average && !problem.useIndices;
+  prepared.readsSource = problem.readsSource();
   prepared.readsSavedFields = problem.useIndices;
   return {prepared};
 }

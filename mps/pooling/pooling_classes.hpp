@@ -5,9 +5,28 @@
 
 namespace mps::detail {
 
-/// Kernels over images, of which graphs are made.
-using PoolingClasses = KernelClasses<CNNPoolingMax, CNNPoolingMaxGradient, CNNPoolingAverage,
-                                     CNNPoolingAverageGradient, CNNPoolingL2Norm, CNNPoolingL2NormGradient,
-                                     CNNDilatedPoolingMax, CNNDilatedPoolingMaxGradient>;
+/// A class and its gradient's.
+template <class ForwardKernel, class GradientKernel>
+struct PoolingPair {
+  using Forward = ForwardKernel;
+  using Gradient = GradientKernel;
+};
+
+template <class... Pairs>
+struct PoolingPairList {
+  /// Kernels over images, of which graphs are made.
+  using Classes = KernelClasses<typename Pairs::Forward..., typename Pairs::Gradient...>;
+  /// Calls visit(Pair()) for each.
+  template <class Visit>
+  static void forEach(Visit visit) {
+    (visit(Pairs()), ...);
+  }
+};
+
+using PoolingPairs = PoolingPairList<PoolingPair<CNNPoolingMax, CNNPoolingMaxGradient>,
+                                     PoolingPair<CNNPoolingAverage, CNNPoolingAverageGradient>,
+                                     PoolingPair<CNNPoolingL2Norm, CNNPoolingL2NormGradient>,
+                                     PoolingPair<CNNDilatedPoolingMax, CNNDilatedPoolingMaxGradient>>;
+using PoolingClasses = PoolingPairs::Classes;
 
 }  // namespace mps::detail

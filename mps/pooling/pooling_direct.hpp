@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "mps/pooling/pooling_operations-inl.hpp"
 #include "mps/pooling/pooling_problem.hpp"
 
 /// Pooling one element at a time: every format and size, in 64-bit numbers; both back ends run this code.
@@ -15,9 +16,6 @@
 #endif
 
 namespace mps::detail {
-
-/// The CPU's last entry.
-Preparation prepareDirectPooling(const PoolingProblem& problem);
 
 /// Whether a ReLU that left the sign bit of what it cut off made this value.
 UNMETAL_ON_DEVICE inline bool isCutOffByReLU(float value) {
@@ -60,8 +58,17 @@ class WindowsAtPixel {
   bool isLast_;
 };
 
-/// One call. @tparam Memory its load(), store() and squareRoot() are the back end's
-template <class Memory>
+/// What a gradient needs to know of each window, and find() looks for in the source: the tap, or the result.
+constexpr std::size_t kFoundBytes = sizeof(float);
+inline bool findsWindows(const PoolingProblem& problem) {
+  return problem.direction == PoolingDirection::Gradient && problem.readsSource();
+}
+inline std::size_t foundBytes(const PoolingProblem& problem) {
+  return findsWindows(problem) ? static_cast<std::size_t>(problem.gradient.elements()) * kFoundBytes : 0;
+}
+
+/// One call. @tparam Memory its load() and store() are the back end's
+template <class Operation, class Memory>
 class DirectPooling {
  public:
   UNMETAL_ON_DEVICE DirectPooling(const PoolingProblem& problem, const Operands& operands)
@@ -71,41 +78,26 @@ class DirectPooling {
   UNMETAL_ON_DEVICE void pool(std::int64_t n, std::int64_t y, std::int64_t x, std::int64_t c) const {
     const Window window{n, y, x, c};
     float value = 0;
-    switch (problem_.kind) {
-      case PoolingKind::Max: {
-        const std::int64_t tap = choose(window, value);
-        if (problem_.saveIndices)
-          storeIndex(tap < 0 ? problem_.noIndex() : static_cast<std::uint32_t>(tap), savedPlace(window));
-        break;
-      }
-      case PoolingKind::Average:
-        forEachInside(window, [&](float term) { value += term; });
-        value /= divisor(window);
-        break;
-      case PoolingKind::L2Norm:
-        value = norm(window);
-        break;
+    if constexpr (kSelects) {
+      const std::int64_t tap = choose(window, value);
+      if (problem_.saveIndices)
+        storeIndex(tap < 0 ? problem_.noIndex() : static_cast<std::uint32_t>(tap), savedPlace(window));
+    } else {
+      value = result(window);
     }
     const TensorShape& to = problem_.destination;
     Memory::store(value, to.format, operands_.destination, to.offset(n, y, x, c));
   }
 
-  /// Whether find() has to see every window before gather().
-  static constexpr bool finds(const PoolingProblem& problem) {
-    return problem.direction == PoolingDirection::Gradient &&
-           (problem.kind == PoolingKind::L2Norm || (problem.kind == PoolingKind::Max && !problem.useIndices));
-  }
-  static constexpr std::size_t scratchBytes(const PoolingProblem& problem) {
-    return finds(problem) ? static_cast<std::size_t>(problem.gradient.elements()) * sizeof(float) : 0;
-  }
-  /// What a window is searched for, once and not by each of its pixels: the tap of its maximum, or its norm.
+  /// Sees a window once, before its pixels gather.
   UNMETAL_ON_DEVICE void find(std::int64_t n, std::int64_t y, std::int64_t x, std::int64_t c) const {
     const Window window{n, y, x, c};
-    float value = 0;
-    if (problem_.kind == PoolingKind::L2Norm)
-      norms()[savedPlace(window)] = norm(window);
-    else
+    if constexpr (kSelects) {
+      float value = 0;
       taps()[savedPlace(window)] = static_cast<std::int32_t>(choose(window, value));
+    } else {
+      results()[savedPlace(window)] = result(window);
+    }
   }
 
   /// An element of the gradient: the sum over the windows that read the pixel.
@@ -115,7 +107,7 @@ class DirectPooling {
     const std::int64_t x = column + problem_.destinationOriginX;
     float sum = 0;
     if (y >= 0 && y < problem_.y.sourceSize && x >= 0 && x < problem_.x.sourceSize) {
-      const bool clamps = clampsMaxima();
+      const bool clamps = kSelects && problem_.edgeMode == ImageEdgeMode::Clamp;
       const WindowsAtPixel rows(problem_.y, y, clamps);
       const WindowsAtPixel columns(problem_.x, x, clamps);
       bool isRead = false;
@@ -129,7 +121,8 @@ class DirectPooling {
         }
       }
       // A pixel that no window reads gets 0 even when it is infinite.
-      if (problem_.kind == PoolingKind::L2Norm && isRead) sum *= source(n, y, x, c);
+      if constexpr (kHasFactor)
+        if (isRead) sum = Operation::factor(sum, source(n, y, x, c));
     }
     const std::int64_t offset = to.offset(n, row, column, c);
     if (operands_.accumulate) sum += Memory::load(to.format, operands_.destination, offset);
@@ -137,6 +130,9 @@ class DirectPooling {
   }
 
  private:
+  static constexpr bool kSelects = Operation::kTraits.selects;
+  static constexpr bool kHasFactor = !kSelects && !Operation::kTraits.isLinear;
+
   /// One channel of one window.
   struct Window {
     std::int64_t image;
@@ -145,9 +141,6 @@ class DirectPooling {
     std::int64_t channel;
   };
 
-  [[nodiscard]] UNMETAL_ON_DEVICE bool clampsMaxima() const {
-    return problem_.kind == PoolingKind::Max && problem_.edgeMode == ImageEdgeMode::Clamp;
-  }
   [[nodiscard]] UNMETAL_ON_DEVICE float source(std::int64_t n, std::int64_t y, std::int64_t x,
                                                std::int64_t c) const {
     return Memory::load(problem_.source.format, operands_.source, problem_.source.offset(n, y, x, c));
@@ -164,7 +157,7 @@ class DirectPooling {
   }
   /// @return the chosen tap, negative for an outside zero and for what a ReLU cut off
   UNMETAL_ON_DEVICE std::int64_t choose(const Window& window, float& value) const {
-    const bool clamps = clampsMaxima();
+    const bool clamps = problem_.edgeMode == ImageEdgeMode::Clamp;
     const TapsOfMaximum rows(problem_.y, window.y, clamps);
     const TapsOfMaximum columns(problem_.x, window.x, clamps);
     std::int64_t chosen = -1;
@@ -183,33 +176,36 @@ class DirectPooling {
     }
     return problem_.afterReLU && isCutOffByReLU(value) ? -1 : chosen;
   }
-  [[nodiscard]] UNMETAL_ON_DEVICE float norm(const Window& window) const {
-    float sum = 0;
-    forEachInside(window, [&](float value) { sum += value * value; });
-    return Memory::squareRoot(sum);
+  [[nodiscard]] UNMETAL_ON_DEVICE float result(const Window& window) const {
+    float partial = 0;
+    forEachInside(window, [&](float value) { partial = Operation::merge(partial, Operation::first(value)); });
+    return Operation::finish(partial, divisor(window));
   }
+  /// Divides by the number of taps that count.
+  struct Divisor {
+    float taps = 1;
+    UNMETAL_ON_DEVICE float operator()(float value) const { return value / taps; }
+  };
   /// At least 1: without a tap to count there is nothing to divide.
-  [[nodiscard]] UNMETAL_ON_DEVICE float divisor(const Window& window) const {
+  [[nodiscard]] UNMETAL_ON_DEVICE Divisor divisor(const Window& window) const {
+    if constexpr (!Operation::kTraits.countsTaps) return {};
     const std::int64_t count = countedTaps(problem_.x, window.x, problem_.edgeMode, problem_.zeroPadSizeX) *
                                countedTaps(problem_.y, window.y, problem_.edgeMode, problem_.zeroPadSizeY);
-    return static_cast<float>(std::max<std::int64_t>(1, count));
+    return {static_cast<float>(std::max<std::int64_t>(1, count))};
   }
   /// What one window adds to the gradient of the pixel that its tap reads.
   [[nodiscard]] UNMETAL_ON_DEVICE float contribution(const Window& window, std::int64_t tap) const {
     const float g = Memory::load(problem_.gradient.format, operands_.gradient,
                                  problem_.gradient.offset(window.image, window.y, window.x, window.channel));
     const std::int64_t place = savedPlace(window);
-    switch (problem_.kind) {
-      case PoolingKind::Max:
-        return (problem_.useIndices ? std::int64_t{loadIndex(place)} : std::int64_t{taps()[place]}) == tap
-                   ? g
-                   : 0.0F;
-      case PoolingKind::Average:
-        return g / divisor(window);
-      case PoolingKind::L2Norm:
-        return norms()[place] == 0 ? 0.0F : g / norms()[place];
-    }
-    return 0;
+    if constexpr (kSelects)
+      return (problem_.useIndices ? std::int64_t{loadIndex(place)} : std::int64_t{taps()[place]}) == tap
+                 ? g
+                 : 0.0F;
+    else if constexpr (Operation::kTraits.isLinear)
+      return Operation::share(g, divisor(window));
+    else
+      return Operation::share(g, results()[place], divisor(window));
   }
 
   /// Place in Operands::saved, and in scratch memory.
@@ -218,7 +214,9 @@ class DirectPooling {
                problem_.source.channels +
            window.channel;
   }
-  [[nodiscard]] UNMETAL_ON_DEVICE float* norms() const { return reinterpret_cast<float*>(operands_.scratch); }
+  [[nodiscard]] UNMETAL_ON_DEVICE float* results() const {
+    return reinterpret_cast<float*>(operands_.scratch);
+  }
   [[nodiscard]] UNMETAL_ON_DEVICE std::int32_t* taps() const {
     return reinterpret_cast<std::int32_t*>(operands_.scratch);
   }

@@ -1,19 +1,9 @@
 #include "mps/pooling/pooling_problem.hpp"
 
+#include "mps/pooling/pooling_operations-inl.hpp"
+
 namespace mps::detail {
 namespace {
-
-const char* name(PoolingKind kind) {
-  switch (kind) {
-    case PoolingKind::Max:
-      return "max pooling";
-    case PoolingKind::Average:
-      return "average pooling";
-    case PoolingKind::L2Norm:
-      return "L2-norm pooling";
-  }
-  return "pooling";
-}
 
 std::string pair(std::int64_t x, std::int64_t y, const char* separator) {
   return std::to_string(x) + separator + std::to_string(y);
@@ -21,9 +11,13 @@ std::string pair(std::int64_t x, std::int64_t y, const char* separator) {
 
 }  // namespace
 
+PoolingTraits traitsOf(PoolingKind kind) {
+  return withPoolingOperation<CpuMath>(kind, [](auto operation) { return decltype(operation)::kTraits; });
+}
+
 std::string PoolingProblem::describe() const {
   const bool isGradient = direction == PoolingDirection::Gradient;
-  std::string text = name(kind);
+  std::string text = std::string(traits().name) + " pooling";
   if (isGradient) text += " gradient";
   text += edgeMode == ImageEdgeMode::Clamp ? ", clamped edges" : ", zero edges";
   text += ", kernel " + pair(x.kernelSize, y.kernelSize, "x") + " stride " + pair(x.stride, y.stride, "x");

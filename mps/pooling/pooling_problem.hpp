@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "mps/core/plan/plan_for.hpp"
 #include "mps/core/types/tensor_shape.hpp"
@@ -61,17 +62,27 @@ constexpr std::int64_t countedTaps(const WindowAxis& axis, std::int64_t window, 
   return std::max<std::int64_t>(0, padded.endInside(window) - padded.firstInside(window));
 }
 
+/// What plans and classes have to know about a function. pooling_operations-inl.hpp has the functions.
+struct PoolingTraits {
+  std::string_view name;
+  /// One tap is the result: it has an index, and the whole gradient. Of taps outside the source it sees zeros, or with
+  /// Clamp the nearest pixels; others see nothing there.
+  bool selects = false;
+  bool countsTaps = false;  ///< the result depends on the number of taps that count, see countedTaps()
+  bool isLinear = false;    ///< in the source, which the gradient does not read then
+};
+PoolingTraits traitsOf(PoolingKind kind);
+
 enum class PoolingDirection : std::uint8_t { Forward, Gradient };
 
 /// All numbers of one pooling call, forward or gradient.
 ///
-/// | operand     | forward                             | gradient |
-/// |-------------|-------------------------------------|--------------------------------------------------------|
-/// | source      | forward source                      | forward source; may be null for Average and where |
-/// |             |                                     | useIndices is set: then only its size counts | |
-/// gradient    |                                     | gradient of the forward destination | | destination |
-/// forward destination, clip rectangle | gradient of the source                                 | | saved |
-/// written where saveIndices is set    | read where useIndices is set; not changed              |
+/// | operand     | forward                               | gradient                                              |
+/// |-------------|---------------------------------------|-------------------------------------------------------|
+/// | source      | forward source                        | the same; may be null where !readsSource()            |
+/// | gradient    |                                       | gradient of the forward destination                   |
+/// | destination | forward destination, clip rectangle   | gradient of the source                                |
+/// | saved       | written where saveIndices is set      | read where useIndices is set; not changed             |
 ///
 /// No parameters, no scalars. Every destination element is written.
 ///
@@ -102,12 +113,18 @@ struct PoolingProblem {
   /// Destination pixels that stand for nothing inside the source become 0.
   std::int64_t destinationOriginX = 0;
   std::int64_t destinationOriginY = 0;
-  bool saveIndices = false;  ///< Max forward only
-  bool useIndices = false;   ///< Max gradient only
-  bool afterReLU = false;    ///< Max only: where indices are saved, and in the gradient
+  bool saveIndices = false;  ///< forward only, of what selects a tap
+  bool useIndices = false;   ///< gradient only, of the same
+  bool afterReLU = false;    ///< of the same: where indices are saved, and in the gradient
 
   bool operator==(const PoolingProblem&) const = default;
 
+  [[nodiscard]] PoolingTraits traits() const { return traitsOf(kind); }
+  /// Whether taps outside stand for the nearest pixels.
+  [[nodiscard]] bool clampsTaps() const { return traits().selects && edgeMode == ImageEdgeMode::Clamp; }
+  [[nodiscard]] bool readsSource() const {
+    return direction == PoolingDirection::Forward || !(traits().isLinear || useIndices);
+  }
   [[nodiscard]] constexpr std::int64_t taps() const { return x.kernelSize * y.kernelSize; }
   /// Bytes of one saved index: 1 for windows of up to 255 taps, then 2 and 4.
   [[nodiscard]] constexpr std::size_t indexBytes() const {
@@ -127,7 +144,7 @@ struct PoolingProblem {
                   destination.hash(), gradient.hash(), destinationOriginX, destinationOriginY, saveIndices,
                   useIndices, afterReLU);
   }
-  /// One line with every number, e.g. "max pooling, zero edges, kernel 3x3 stride 2x2 offset 1,1, 8x56x56x64
+  /// One line with every number, e.g. "Max pooling, zero edges, kernel 3x3 stride 2x2 offset 1,1, 8x56x56x64
   /// float32 -> 8x28x28x64 float32".
   [[nodiscard]] std::string describe() const;
 };

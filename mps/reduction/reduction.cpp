@@ -26,24 +26,6 @@ struct ReductionRecord {
   float scale = 1;
 };
 
-const char* name(ReductionOperation operation) {
-  switch (operation) {
-    case ReductionOperation::Min:
-      return "Min";
-    case ReductionOperation::Max:
-      return "Max";
-    case ReductionOperation::Sum:
-      return "Sum";
-    case ReductionOperation::Mean:
-      return "Mean";
-    case ReductionOperation::ArgumentMin:
-      return "ArgumentMin";
-    case ReductionOperation::ArgumentMax:
-      break;
-  }
-  return "ArgumentMax";
-}
-
 const char* name(ReductionAxis axis) {
   switch (axis) {
     case ReductionAxis::Row:
@@ -84,7 +66,7 @@ void select(detail::TensorShape& shape, const mtl::Region& region) {
 }  // namespace
 
 std::string detail::reductionClassName(ReductionOperation operation, ReductionAxis axis) {
-  return std::string("NNReduce") + name(axis) + name(operation);
+  return std::string("NNReduce") + name(axis) + std::string(traitsOf(operation).name);
 }
 
 NNReduceUnary::NNReduceUnary(std::shared_ptr<mtl::Device> device, ReductionOperation operation,
@@ -154,7 +136,7 @@ std::shared_ptr<NNReduceFeatureChannelsSum> NNReduceFeatureChannelsSum::create(
 NNReduceUnaryGradient::NNReduceUnaryGradient(std::shared_ptr<mtl::Device> device,
                                              ReductionOperation operation, ReductionAxis axis)
     : KernelClass(std::move(device)), operation_(operation), axis_(axis) {
-  if (operation == ReductionOperation::ArgumentMin || operation == ReductionOperation::ArgumentMax)
+  if (detail::traitsOf(operation).isArgument)
     throw Error("NNReduceUnaryGradient: the argument of a minimum or maximum has no gradient");
 }
 
@@ -168,7 +150,7 @@ bool NNReduceUnaryGradient::acceptsForward(const std::string& forwardClassName) 
 }
 
 bool NNReduceUnaryGradient::needsSourceMemory(bool /*forwardSavesFields*/) const {
-  return operation_ == ReductionOperation::Min || operation_ == ReductionOperation::Max;
+  return detail::traitsOf(operation_).selects();
 }
 
 std::vector<detail::PreparedCall> NNReduceUnaryGradient::prepareGradient(

@@ -1,6 +1,7 @@
 #include "mps/reduction/reduction_node.hpp"
 
 #include "mps/core/types/error.hpp"
+#include "mps/reduction/reduction_problem.hpp"
 
 namespace mps {
 
@@ -25,8 +26,7 @@ std::shared_ptr<Kernel> NNUnaryReductionNode::makeKernel(const std::shared_ptr<m
 
 std::vector<std::shared_ptr<NNGradientFilterNode>> NNUnaryReductionNode::makeGradientFilters(
     const std::shared_ptr<NNImageNode>& gradientImage) {
-  if (operation_ == ReductionOperation::ArgumentMin || operation_ == ReductionOperation::ArgumentMax)
-    return NNFilterNode::makeGradientFilters(gradientImage);
+  if (detail::traitsOf(operation_).isArgument) return NNFilterNode::makeGradientFilters(gradientImage);
   if (operation_ == ReductionOperation::Mean && axis_ == ReductionAxis::Spatial)
     return {NNReductionSpatialMeanGradientNode::create(gradientImage, sources()[0], resultState())};
   return {

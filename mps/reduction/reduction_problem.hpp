@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "mps/core/plan/plan.hpp"
 #include "mps/core/plan/plan_for.hpp"
@@ -12,6 +13,36 @@
 #include "mps/reduction/reduction_operation.hpp"
 
 namespace mps::detail {
+
+/// What an operation is to classes and plans. The functions themselves: cpu/reduction_vectors-inl.hpp and
+/// cuda/reduction_cuda.cuh.
+struct ReductionTraits {
+  std::string_view name;    ///< as in the names of classes
+  bool sums = false;        ///< else it takes an extremum
+  bool divides = false;     ///< by the number of elements
+  bool isMinimum = false;   ///< of extrema
+  bool isArgument = false;  ///< the result is the extremum's index; there is no gradient
+
+  /// Whether a gradient reads the source.
+  [[nodiscard]] constexpr bool selects() const { return !sums && !isArgument; }
+};
+constexpr ReductionTraits traitsOf(ReductionOperation operation) {
+  switch (operation) {
+    case ReductionOperation::Min:
+      return {.name = "Min", .isMinimum = true};
+    case ReductionOperation::Max:
+      return {.name = "Max"};
+    case ReductionOperation::Sum:
+      return {.name = "Sum", .sums = true};
+    case ReductionOperation::Mean:
+      return {.name = "Mean", .sums = true, .divides = true};
+    case ReductionOperation::ArgumentMin:
+      return {.name = "ArgumentMin", .isMinimum = true, .isArgument = true};
+    case ReductionOperation::ArgumentMax:
+      break;
+  }
+  return {.name = "ArgumentMax", .isArgument = true};
+}
 
 enum class ReductionDirection : std::uint8_t { Forward, Gradient };
 
@@ -63,8 +94,10 @@ struct ReductionProblem {
     return source.channels;
   }
   /// Whether a gradient reads the source.
-  [[nodiscard]] bool selects() const {
-    return operation == ReductionOperation::Min || operation == ReductionOperation::Max;
+  [[nodiscard]] bool selects() const { return traitsOf(operation).selects(); }
+  /// What sums are multiplied by, or divided by.
+  [[nodiscard]] float factor() const {
+    return traitsOf(operation).divides ? static_cast<float>(count()) : scale;
   }
 };
 

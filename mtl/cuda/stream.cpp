@@ -4,6 +4,32 @@
 #include "mtl/cuda/cudnn.hpp"
 
 namespace mtl::cuda {
+namespace {
+
+class Event final : public mtl::Stream::Moment {
+ public:
+  explicit Event(cudaStream_t stream) {
+    check(cudaEventCreate(&event_), "cudaEventCreate");
+    if (const cudaError_t code = cudaEventRecord(event_, stream); code != cudaSuccess) {
+      cudaEventDestroy(event_);
+      check(code, "cudaEventRecord");
+    }
+  }
+  ~Event() override { cudaEventDestroy(event_); }
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+  [[nodiscard]] double secondsAfter(const Moment& earlier) const override {
+    float milliseconds = 0;
+    check(cudaEventElapsedTime(&milliseconds, static_cast<const Event&>(earlier).event_, event_),
+          "cudaEventElapsedTime");
+    return milliseconds * 1e-3;
+  }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
+}  // namespace
 
 Stream::Stream() : replays_([this](std::span<Command> commands) { return capture(*this, commands); }) {
   check(cudaStreamCreateWithFlags(&handle_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
@@ -28,6 +54,10 @@ void Stream::copy(const std::byte* from, std::byte* to, std::size_t bytes) {
 
 void Stream::fill(std::byte* to, std::size_t bytes, std::uint8_t value) {
   check(cudaMemsetAsync(to, value, bytes, handle_), "cudaMemsetAsync");
+}
+
+std::unique_ptr<mtl::Stream::Moment> Stream::moment() {
+  return std::make_unique<Event>(handle_);
 }
 
 const CudnnHandle& Stream::cudnn() {

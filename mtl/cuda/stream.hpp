@@ -26,6 +26,8 @@ class Stream final : public mtl::Stream {
   void copy(const std::byte* from, std::byte* to, std::size_t bytes) override;
   void fill(std::byte* to, std::size_t bytes, std::uint8_t value) override;
   bool replay(std::span<Command> commands) override { return replays_.run(commands); }
+  /// An event on the stream.
+  std::unique_ptr<Moment> moment() override;
 
   /// Starts a kernel. @param together whether its blocks wait for each other, so that all must run at the same time
   /// @throws CudaError when it cannot be started.

@@ -58,6 +58,13 @@ class Ranks(ProgramTest):
         path.write_text(NETWORK)
         return path
 
+    def test_each_may_normalise_its_own_pictures(self):
+        options = ["--seed", 4, "--steps", 3]
+        for out, more in (("whole", []), ("own", ["--no-sync-batch-norm"])):
+            self.train_together(2, out, *options, *more, net=self.network(), batch=22)
+        first, second = ([float(row["train_loss"]) for row in metrics(self.folder / out)] for out in ("whole", "own"))
+        self.assertTrue(all(abs(own - whole) > 1e-5 * whole for whole, own in zip(first, second)), (first, second))
+
     def test_several_follow_one(self):
         # 20 steps; 22 pictures do not divide, and with 3 there are ranks without any.
         cases = [("mnist-cnn", 22, "momentum", [2, 3, 4]), ("mnist-cnn", 22, "adam", [3]),

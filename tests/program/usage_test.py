@@ -112,7 +112,11 @@ class Help(ProgramTest):
 
     def test_help_of_a_command(self):
         self.assertEqual(run("help", "train").stdout, run("train", "--help").stdout)
-        self.assertIn("--epochs", run("help", "train").stdout)
+        text = run("help", "train").stdout
+        self.assertIn("--epochs", text)
+        places = [text.index(f"\n{heading}:\n") for heading in ("Options", "Data", "Network", "Training", "Files", "Devices")]
+        self.assertEqual(places, sorted(places))
+        self.assertEqual(text[places[0]:places[1]].count("  -"), 1, "all but --help stand under a heading of their own")
         self.assertEqual(run("help").stdout, run("--help").stdout)
 
 

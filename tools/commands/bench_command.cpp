@@ -16,6 +16,7 @@
 #include "tools/commands/network_bench.hpp"
 #include "tools/options/device_options.hpp"
 #include "tools/options/implementation_option.hpp"
+#include "tools/options/network_option.hpp"
 #include "tools/options/number_options.hpp"
 #include "tools/options/picture_options.hpp"
 #include "tools/ranks/ranks.hpp"
@@ -32,6 +33,8 @@ struct BenchArguments {
   std::string json;
   double megabytes = 0;
   LoadingOptions loading;
+  ProfileRequest profile;
+  std::string profileFormat = "float32";
   std::optional<train::Augmentation> augmentation;
 };
 
@@ -53,6 +56,14 @@ void runLoadingBench(const BenchArguments& arguments) {
                 "\n");
     json->commit();
   }
+}
+
+void runProfile(const BenchArguments& arguments, bool hasBatch, bool hasPictures) {
+  ProfileRequest request = arguments.profile;
+  if (hasBatch) request.batch = arguments.loading.batchSize;
+  if (hasPictures) request.pictures = arguments.loading.pictures.size;
+  request.isFloat16 = arguments.profileFormat == "float16";
+  profileNetwork(openDevice(arguments.device), request);
 }
 
 void runBench(const BenchArguments& arguments) {
@@ -119,15 +130,37 @@ void addBenchCommand(CLI::App& program) {
   data->check(nameOf("data"));
   addPictureOptions(*command, arguments->loading.pictures);
   addAugmentOption(*command, arguments->augmentation);
-  command->add_option("--batch", arguments->loading.batchSize, "Of the loader: pictures in a batch")
+  command
+      ->add_option(
+          "--batch", arguments->loading.batchSize,
+          "Of the loader, or of the net of --profile: pictures in a batch [64; of a net that of its row]")
       ->type_name("N")
-      ->check(wholeNumber(1))
-      ->capture_default_str();
-  for (const char* name : {"--picture-size", "--skip-bad", "--augment", "--batch"})
-    command->get_option(name)->needs(data);
+      ->check(wholeNumber(1));
+  for (const char* name : {"--skip-bad", "--augment"}) command->get_option(name)->needs(data);
+  auto* profile = command->add_option(
+      "--profile", arguments->profile.network,
+      "In place of all that: where the time of a training step of this net (as train names it) goes, by kind "
+      "of "
+      "kernel and by layer, beside what the machine could do at best; commands run one by one");
+  profile->type_name("NAME")->check(networkName());
+  command->add_option("--format", arguments->profileFormat, "Of the net: float32 or float16")
+      ->needs(profile)
+      ->check(CLI::IsMember({"float32", "float16"}))
+      ->type_name("FORMAT");
+  command
+      ->add_option("--trace", arguments->profile.traceFile,
+                   "Also write the commands of nine steps to this file, which Perfetto opens")
+      ->needs(profile)
+      ->type_name("FILE")
+      ->check(nameOf("a file"));
   command->callback([arguments, command] {
+    const bool isProfile = command->count("--profile") > 0;
+    const bool isLoading = command->count("--data") > 0;
+    for (const char* name : {"--picture-size", "--batch"})
+      if (command->count(name) > 0 && !isProfile && !isLoading)
+        throw mps::Error(std::string("bench: ") + name + " is about --data or --profile; give one of them");
     if (isOneOfSeveral(arguments->ranks)) {
-      for (const char* name : {"--data", "--implementation", "--megabytes", "--json"})
+      for (const char* name : {"--data", "--profile", "--implementation", "--megabytes", "--json"})
         if (command->count(name) > 0)
           throw mps::Error(std::string("bench: ") + name + " is not for several ranks");
       return runAsRank(arguments->device, arguments->ranks, "",
@@ -135,11 +168,18 @@ void addBenchCommand(CLI::App& program) {
                          benchRanks(device, ranks, arguments->filter);
                        });
     }
-    if (arguments->loading.data.empty()) return runBench(*arguments);
+    if (!isLoading && !isProfile) return runBench(*arguments);
+    const std::string wanted = isProfile ? "--profile about one net" : "--data about the loader";
     for (const char* name : {"--filter", "--implementation", "--megabytes"})
       if (command->count(name) > 0)
-        throw mps::Error(std::string("bench: ") + name +
-                         " is about kernels, --data about the loader; give one of them");
+        throw mps::Error(std::string("bench: ") + name + " is about kernels, " + wanted +
+                         "; give one of them");
+    if (isProfile) {
+      for (const char* name : {"--data", "--json"})
+        if (command->count(name) > 0)
+          throw mps::Error(std::string("bench: ") + name + " does not go with --profile");
+      return runProfile(*arguments, command->count("--batch") > 0, command->count("--picture-size") > 0);
+    }
     runLoadingBench(*arguments);
   });
 }

@@ -2,28 +2,28 @@
 
 #include <unistd.h>
 #include <algorithm>
-#include <array>
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <cstdlib>
-#include <ctime>
 #include <filesystem>
 #include <functional>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <sstream>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "mps/conform/timing/bench_report.hpp"
 #include "mps/conform/timing/measure.hpp"
-#include "mps/core/image/image_batch.hpp"
 #include "mps/core/plan/plan.hpp"
 #include "mps/core/types/error.hpp"
 #include "mps/distributed/communicator.hpp"
-#include "mps/loss/loss.hpp"
+#include "mps/weights/atomic_file.hpp"
 #include "mtl/buffer.hpp"
 #include "mtl/command_buffer.hpp"
 #include "mtl/command_queue.hpp"
@@ -34,6 +34,9 @@
 #include "tools/options/number_options.hpp"
 #include "tools/terminal/child_program.hpp"
 #include "tools/terminal/progress.hpp"
+#include "tools/terminal/text.hpp"
+#include "tools/timing/repeated_step.hpp"
+#include "tools/timing/step_profile.hpp"
 #include "train/batches/dataset_batches.hpp"
 #include "train/pictures/synthetic.hpp"
 #include "train/training/optimizers.hpp"
@@ -42,7 +45,6 @@ namespace unmetal {
 namespace {
 
 constexpr const char* stepCommand = "training-step";
-constexpr const char* optimizerName = "adam";
 constexpr std::size_t defaultBatch = 64;
 
 using Format = mps::ImageFeatureChannelFormat;
@@ -109,102 +111,6 @@ std::string shapeOf(const NetworkOptions& options) {
 std::string nameOf(Format format) {
   return format == Format::Float16 ? "float16" : "float32";
 }
-
-double threadSeconds() {
-  std::timespec now{};
-  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
-
-/// The step that `unmetal train` repeats, on one batch.
-class RepeatedStep {
- public:
-  /// @param ranks that each do it, as one step of all; null: this one alone
-  RepeatedStep(const std::shared_ptr<mtl::Device>& device, NetworkOptions options,
-               const train::detail::Ranks& ranks = nullptr, bool synchronizesBatchNormalization = false)
-      : queue_(device->newCommandQueue()) {
-    const double rate = train::defaultLearningRate(optimizerName);
-    options.optimizer = train::makeOptimizer(device, optimizerName, rate, 0);
-    network_ = buildNetwork(device, options);
-    if (ranks) {
-      network_.training->setCommunicator(ranks);
-      network_.training->setSynchronizesBatchNormalization(synchronizesBatchNormalization);
-    }
-    const train::Shape shape{options.height, options.width, options.channels};
-    const train::SyntheticDataset data(train::Split::Training, shape);
-    const auto numbers = train::shuffledOrder(data.size(), 0, 0);
-    const mps::ImageFeatureChannelFormat format = train::pictureFormat(*device);
-    fillBatch(train::detail::sourceFrom(data, {format, shape}), std::span(numbers).first(options.batchSize),
-              batch_);
-    losses_.resize(options.batchSize);
-    const mps::ImageDescriptor picture(format, shape.width, shape.height, shape.channels);
-    for (InFlight& slot : slots_) {
-      slot.images = mps::ImageBatch::create(device, picture, options.batchSize);
-      slot.labels = mps::CNNLossLabels::createClassBatch(device, options.batchSize);
-    }
-  }
-
-  /// Milliseconds of so many steps. As many as there are slots stay in flight, so that from the second call on each is
-  /// a step of a full pipeline.
-  double run(int steps) {
-    const double start = steadySeconds();
-    for (int step = 0; step < steps; ++step) {
-      InFlight& slot = slots_[next_++ % slots_.size()];
-      finish(slot);
-      slot.images.writeBytes(std::span<const std::byte>(batch_.images),
-                             mps::DataLayout::HeightxWidthxFeatureChannels);
-      mps::CNNLossLabels::writeClassIndices(slot.labels, batch_.labels);
-      slot.commandBuffer = queue_->commandBuffer();
-      network_.scores->takeNext(slot.scores);
-      network_.training->encodeBatch(slot.commandBuffer, {slot.images}, {slot.labels});
-      mps::StateBatchSynchronize(slot.labels, slot.commandBuffer);
-      mps::ImageBatchSynchronize(slot.scores, slot.commandBuffer);
-      slot.commandBuffer->commit();
-    }
-    return 1e3 * (steadySeconds() - start);
-  }
-  /// Milliseconds of this thread's processor time for an encode of a step, behind others, whose commands never run.
-  double encodeAlone(int repetitions) {
-    finish();
-    InFlight& slot = slots_[0];
-    double seconds = 0;
-    for (int repetition = 0; repetition < repetitions; ++repetition) {
-      const auto commandBuffer = queue_->commandBuffer();
-      network_.scores->takeNext(slot.scores);
-      const double start = threadSeconds();
-      network_.training->encodeBatch(commandBuffer, {slot.images}, {slot.labels});
-      seconds += threadSeconds() - start;
-    }
-    return 1e3 * seconds / repetitions;
-  }
-  /// Waits for what is in flight. @throws Error when it failed
-  void finish() {
-    for (InFlight& slot : slots_) finish(slot);
-  }
-
- private:
-  struct InFlight {
-    mps::ImageBatch images;
-    mps::ImageBatch scores;
-    mps::StateBatch labels;
-    std::shared_ptr<mtl::CommandBuffer> commandBuffer;
-  };
-  void finish(InFlight& slot) {
-    if (!slot.commandBuffer) return;
-    slot.commandBuffer->throwIfFailed();
-    slot.commandBuffer = nullptr;
-    mps::CNNLossLabels::lossImages(slot.labels)
-        .readBytes(std::span(losses_), mps::DataLayout::HeightxWidthxFeatureChannels);
-    static_cast<void>(train::detail::countCorrect(slot.scores, batch_.labels));
-  }
-
-  std::shared_ptr<mtl::CommandQueue> queue_;
-  Network network_;
-  train::Batch batch_;
-  std::vector<float> losses_;
-  std::array<InFlight, 3> slots_;
-  std::size_t next_ = 0;  ///< step
-};
 
 /// What is chosen while a step is encoded.
 std::set<std::string_view> namesOfOneStep(RepeatedStep& step) {
@@ -432,6 +338,38 @@ void benchRanks(const std::shared_ptr<mtl::Device>& device, const train::detail:
   if (!isFound)
     throw train::detail::SharedError("--filter " + filter +
                                      ": no net has these words, and of several ranks nets are timed");
+}
+
+void profileNetwork(const std::shared_ptr<mtl::Device>& device, const ProfileRequest& request) {
+  TimedStep step{request.network, smallPicture};
+  for (const TimedStep& row : stepsFor(*device))
+    if (row.network == request.network) step = row;
+  step.format = request.isFloat16 ? Format::Float16 : Format::Float32;
+  if (request.batch > 0) step.batch = request.batch;
+  if (request.pictures) step.size = *request.pictures;
+  std::optional<mps::AtomicFile> trace;
+  if (!request.traceFile.empty()) trace.emplace(request.traceFile);
+
+  const mps::detail::MachineFigures machine = mps::detail::measureMachine(device);
+  std::cout << mps::detail::machineLine(machine) << std::endl;
+  RepeatedStep repeated(device, optionsOf(step));
+  constexpr int warmUpSteps = 12;
+  constexpr int timedSteps = 9;
+  repeated.run(warmUpSteps);
+  repeated.finish();
+  const double milliseconds =
+      mps::detail::timeRepeated([&](int repetitions) { return repeated.run(repetitions); }, 3, 250)
+          .milliseconds;
+  std::vector<std::vector<mtl::CommandTime>> steps;
+  for (int i = 0; i < timedSteps; ++i) steps.push_back(repeated.runTimed());
+  const StepProfile profile(std::move(steps), machine);
+  std::printf("%s, %s, %s, batch %zu: %.3f ms in a training; command by command ", step.network.c_str(),
+              nameOf(step.format).c_str(), shapeOf(optionsOf(step)).c_str(), step.batch, milliseconds);
+  std::fputs(profile.report().c_str(), stdout);
+  if (!trace) return;
+  trace->write(profile.trace());
+  trace->commit();
+  std::printf("\n%s opens in Perfetto or chrome://tracing\n", printable(request.traceFile).c_str());
 }
 
 void runTrainingStep(const std::shared_ptr<mtl::Device>& device, const NetworkOptions& options) {

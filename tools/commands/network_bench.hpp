@@ -1,11 +1,14 @@
 #pragma once
 
+#include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "mps/conform/timing/bench.hpp"
 #include "tools/networks/networks.hpp"
 #include "tools/options/device_options.hpp"
+#include "train/data/shape.hpp"
 #include "train/ranks/ranks.hpp"
 
 namespace unmetal {
@@ -40,6 +43,18 @@ void benchNetworks(mps::detail::Bench& bench, const DeviceOptions& device);
 /// @param filter words of the rows @throws mps::Error where there is none
 void benchRanks(const std::shared_ptr<mtl::Device>& device, const train::detail::Ranks& ranks,
                 const std::string& filter);
+
+/// What `unmetal bench --profile` is asked for.
+struct ProfileRequest {
+  std::string network;
+  std::size_t batch = 0;                      ///< 0: that of the row of bench
+  std::optional<train::Shape> pictures = {};  ///< unset: those of the row
+  bool isFloat16 = false;
+  std::string traceFile;  ///< empty: none
+};
+
+/// Prints where the time of a training step goes, by kind of kernel and by layer.
+void profileNetwork(const std::shared_ptr<mtl::Device>& device, const ProfileRequest& request);
 
 /// One of these training steps.
 void runTrainingStep(const std::shared_ptr<mtl::Device>& device, const NetworkOptions& options);

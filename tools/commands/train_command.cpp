@@ -4,6 +4,7 @@
 #include <iostream>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "mps/core/types/error.hpp"
@@ -42,7 +43,26 @@ CLI::Validator scheduleText() {
     }
     return {};
   };
-  return {check, "constant, step[:EPOCHS[:FACTOR]], cosine or one-cycle"};
+  return {check, ""};
+}
+
+/// Headings for its help.
+void groupOptions(CLI::App& command) {
+  const std::vector<std::pair<const char*, std::vector<const char*>>> groups{
+      {"Data",
+       {"--data", "--picture-size", "--skip-bad", "--loader-threads", "--memory-budget", "--validation",
+        "--augment", "--normalize"}},
+      {"Network", {"--net", "--init-from", "--freeze", "--format", "--allow-reduced-precision"}},
+      {"Training",
+       {"--epochs", "--batch", "--optimizer", "--lr", "--lr-schedule", "--warmup", "--weight-decay",
+        "--clip-norm", "--ema", "--class-weights", "--best-by", "--patience", "--seed", "--steps"}},
+      {"Files",
+       {"--out", "--resume", "--overwrite", "--checkpoint-every", "--graph", "--tensorboard", "--quiet",
+        "--config"}},
+      {"Devices",
+       {"--device", "--threads", "--plans", "--devices", "--collective-timeout", "--no-sync-batch-norm"}}};
+  for (const auto& [heading, names] : groups)
+    for (const char* name : names) command.get_option(name)->group(heading);
 }
 
 void runTraining(const std::shared_ptr<mtl::Device>& device, TrainingOptions options) {
@@ -94,12 +114,13 @@ void addTrainCommand(CLI::App& program) {
       ->add_option("--data", options->data,
                    "fashion-mnist[:FOLDER], cifar-10:FOLDER, folder:FOLDER of pictures with a folder for "
                    "each class, synthetic[:HxWxC]")
+      ->type_name("DATA")
       ->capture_default_str();
   addPictureOptions(*command, options->pictures);
   addLoadingOptions(*command, options->pictures);
   command
       ->add_option("--validation", options->pictures.validation,
-                   "Of a folder: the share of each class that is kept for tests")
+                   "Of a folder: the share of each class that is kept for validation")
       ->type_name("SHARE")
       ->check(number(0.001, 0.999))
       ->capture_default_str();
@@ -128,7 +149,10 @@ void addTrainCommand(CLI::App& program) {
                                 "others; of a folder 0.01)")
                    ->type_name("X")
                    ->check(number(1e-30, 1e30));
-  command->add_option("--lr-schedule", options->schedule, "Learning rate over the steps")
+  command
+      ->add_option("--lr-schedule", options->schedule,
+                   "Learning rate over the steps: constant, step[:EPOCHS[:FACTOR]], cosine or one-cycle")
+      ->type_name("SCHEDULE")
       ->check(scheduleText())
       ->default_str("constant, of a folder one-cycle");
   command
@@ -200,6 +224,7 @@ void addTrainCommand(CLI::App& program) {
   command
       ->add_option("--out", options->out,
                    "Folder for metrics.csv, the checkpoints and pictures of the training (.svg)")
+      ->type_name("FOLDER")
       ->check(nameOf("a folder"))
       ->capture_default_str();
   command
@@ -219,10 +244,12 @@ void addTrainCommand(CLI::App& program) {
   command->add_flag("--overwrite", options->overwrite,
                     "Replace a training that the folder of --out holds already");
   command
-      ->add_option("--init-from", options->initialWeights,
-                   "Begin with weights of a checkpoint, or of PyTorch: a safetensors file with the names of "
-                   "the network's tensors, "
-                   "which are torchvision's for resnets. A last layer for other classes begins anew")
+      ->add_option(
+          "--init-from", options->initialWeights,
+          "Begin with weights of a checkpoint, or of PyTorch: a safetensors file with the names of "
+          "the network's tensors, "
+          "which are torchvision's for resnets; or of the ONNX file that --net names. A last layer for "
+          "other classes begins anew")
       ->type_name("FILE")
       ->check(nameOf("a file"))
       ->excludes(resume);
@@ -239,10 +266,11 @@ void addTrainCommand(CLI::App& program) {
   command->add_flag("--quiet", options->quiet, "Print the result alone");
   addDeviceOptions(*command, *device);
   addRankOptions(*command, *ranks);
-  command->add_flag(
-      "!--no-sync-batch-norm", options->synchronizesBatchNormalization,
+  command->add_flag_callback(
+      "--no-sync-batch-norm", [options] { options->synchronizesBatchNormalization = false; },
       "Of several ranks: each normalises with the statistics of its own pictures, not of the whole batch");
   addConfigOption(*command, *config);
+  groupOptions(*command);
   command->callback([command, options, device, ranks, learningRate, rate, config] {
     if (!config->empty()) takeConfig(*command, *config);
     // Not by excludes(): help would name the two in an order that changes from run to run.

@@ -12,6 +12,7 @@
 
 #include "mps/core/layer/convolution_data_source.hpp"
 #include "mps/core/types/error.hpp"
+#include "onnx/import.hpp"
 
 namespace unmetal {
 namespace {
@@ -113,6 +114,14 @@ std::optional<std::string> InitialWeights::read(Layers layers) const {
       if (!areAllFinite(tensor)) throw file.error("the tensor \"" + tensor.name + "\" is not finite");
   }
   return kept != nullptr ? std::optional(head->label()) : std::nullopt;
+}
+
+std::optional<std::string> readInitialWeights(Network& network, const std::filesystem::path& path) {
+  if (!isModelFile(path.string())) return readInitialWeights(network.layers, path);
+  const auto newHead = onnx::loadWeights(*network.definition, path, train::Head::Own);
+  // The caller has chosen how pictures are normalised.
+  network.definition->setNormalization(network.options.normalization);
+  return newHead;
 }
 
 std::optional<std::string> readInitialWeights(Layers layers, const std::filesystem::path& path) {

@@ -10,6 +10,7 @@
 
 #include "mps/trainable/trainable_layer.hpp"
 #include "mps/weights/safetensors.hpp"
+#include "tools/networks/networks.hpp"
 
 namespace unmetal {
 
@@ -28,6 +29,9 @@ class InitialWeights {
   mps::SafetensorsHeader header_;
   bool isPyTorchs_;
 };
+
+/// Of a file as below, or of an ONNX file with the network's layers (onnx::loadWeights()).
+std::optional<std::string> readInitialWeights(Network& network, const std::filesystem::path& path);
 
 /// Gives layers the weights of a safetensors file that PyTorch wrote: a state_dict whose names are those of the
 /// layers, as torchvision's are for resnet18 and resnet50, with PyTorch's shapes (TrainableLayer::readFromPyTorch).

@@ -4,6 +4,7 @@
 #include <charconv>
 
 #include "mps/core/types/error.hpp"
+#include "onnx/import.hpp"
 #include "tools/networks/network_definitions.hpp"
 #include "tools/terminal/suggestion.hpp"
 #include "train/network/network_text.hpp"
@@ -57,14 +58,16 @@ NamedNetwork findNetwork(const std::string& name) {
 }
 
 bool isNetworkFile(const std::string& name) {
-  return name.ends_with(".json");
+  return name.ends_with(".json") || isModelFile(name);
 }
 
 train::Network networkOfFile(const std::shared_ptr<mtl::Device>& device, const NetworkOptions& options) {
   const train::NetworkOptions own{options.seed, device, options.allowReducedPrecision, options.format};
   const train::LoadOptions loading{options.classNames.size(),
                                    train::Shape{options.height, options.width, options.channels}};
-  if (options.description.empty()) return train::Network::fromFile(options.name, own, loading);
+  if (options.description.empty())
+    return isModelFile(options.name) ? onnx::loadLayers(options.name, own, loading)
+                                     : train::Network::fromFile(options.name, own, loading);
   train::Network network =
       train::detail::networkOfText(options.description, own, loading, train::detail::TextOf::User).network;
   network.setTensorCheck(options.expectTensor);
@@ -79,6 +82,10 @@ void checkSides(const NetworkOptions& options, std::size_t factor) {
 }
 
 }  // namespace
+
+bool isModelFile(const std::string& name) {
+  return name.ends_with(".onnx");
+}
 
 std::vector<std::string> networkNames() {
   std::vector<std::string> names;

@@ -41,12 +41,14 @@ namespace unmetal {
 std::vector<std::string> networkNames();
 /// The same with two channels in the first layer where that is possible, for checks that take their time.
 std::vector<std::string> narrowNetworkNames();
-/// Throws mps::Error unless `name` is one of these, with a number of channels or not, or the name of a file that ends in .json.
+/// Whether it names an ONNX file: layers, and weights for --init-from.
+bool isModelFile(const std::string& name);
+/// Throws mps::Error unless `name` is one of these, with a number of channels or not, or the name of a file that ends in .json or .onnx.
 void checkNetworkName(const std::string& name);
 
 /// What a network is built for.
 struct NetworkOptions {
-  std::string name;                      ///< or a file: docs/network-file.md
+  std::string name;                      ///< or a file: docs/network-file.md, docs/onnx.md
   std::string description = {};          ///< the text of that file; empty: it is read
   std::vector<std::string> frozen = {};  ///< what the labels of layers begin with that are not trained
   std::size_t width = 28;

@@ -25,7 +25,7 @@ CLI::Option* addNetworkOption(CLI::App& command, std::string& network) {
       .add_option("--net", network,
                   "Network: " + known +
                       "; with :N all but lenet and mnist-cnn begin with N channels; or FILE.json, a network "
-                      "of your own")
+                      "of your own, or FILE.onnx, the layers of a model")
       ->type_name("NAME")
       ->check(networkName());
 }

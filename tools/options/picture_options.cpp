@@ -40,11 +40,10 @@ void addLoadingOptions(CLI::App& command, DataOptions& options) {
   };
   command
       .add_option_function<std::string>("--memory-budget", parse,
-                                        "Of a folder: memory for decoded pictures, those for training and "
-                                        "for validation together; the others "
-                                        "are decoded again in each epoch")
+                                        "Of a folder: memory for all decoded pictures; what does not fit is "
+                                        "decoded again in each epoch")
       ->type_name("SIZE")
-      ->default_str("for each of the two half of the machine's, at most 2G");
+      ->default_str("half of the machine's, at most 2G");
 }
 
 void addAugmentOption(CLI::App& command, std::optional<train::Augmentation>& wanted) {

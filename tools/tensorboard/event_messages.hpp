@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "onnx/protobuf.hpp"
+#include "onnx/model/protobuf.hpp"
 #include "train/network/layers.hpp"
 #include "train/pictures/picture.hpp"
 

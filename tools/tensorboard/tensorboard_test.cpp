@@ -12,7 +12,7 @@
 
 #include "mps/core/types/error.hpp"
 #include "mps/weights/test_folder.hpp"
-#include "onnx/message_reading.hpp"
+#include "onnx/model/message_reading.hpp"
 #include "tools/tensorboard/crc32c.hpp"
 #include "tools/tensorboard/event_messages.hpp"
 #include "tools/tensorboard/training_events.hpp"

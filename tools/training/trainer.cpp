@@ -90,8 +90,7 @@ Trainer::Trainer(const std::shared_ptr<mtl::Device>& device, const TrainingOptio
   if (options_.batchSize == 0 || options_.batchSize > training_.pictures->size())
     throw mps::Error("--batch " + std::to_string(options_.batchSize) + ": give a number from 1 to the " +
                      std::to_string(training_.pictures->size()) + " pictures of " + options_.data);
-  if (!options_.initialWeights.empty())
-    newHead_ = readInitialWeights(network_.layers, options_.initialWeights);
+  if (!options_.initialWeights.empty()) newHead_ = readInitialWeights(network_, options_.initialWeights);
   stepsPerEpoch_ = training_.pictures->size() / options_.batchSize;
   totalSteps_ = stepsPerEpoch_ * options_.epochs;
   schedule_.emplace(train::Schedule(options_.schedule).withWarmup(options_.warmup), learningRate_,

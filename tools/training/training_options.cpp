@@ -75,7 +75,7 @@ Network networkFor(const std::shared_ptr<mtl::Device>& device, const TrainingOpt
       network.expectTensor = file.tensorCheck();
       network.description = file.networkOptions().description;
     }
-  } else if (!options.initialWeights.empty()) {
+  } else if (!options.initialWeights.empty() && !isModelFile(options.initialWeights.string())) {
     network.expectTensor = InitialWeights(options.initialWeights).tensorCheck();
   }
   return buildNetwork(device, network);

@@ -1,10 +1,20 @@
 #include "train/network/layer_rules.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 #include "mps/core/types/error.hpp"
 
 namespace unmetal::train {
+
+std::string describe(const Sides& sides) {
+  return std::to_string(sides.height) + "x" + std::to_string(sides.width);
+}
+
+std::string describe(const Margins& margins) {
+  return std::to_string(margins.top) + ", " + std::to_string(margins.left) + ", " +
+         std::to_string(margins.bottom) + ", " + std::to_string(margins.right);
+}
 
 std::size_t Parameter::count() const {
   std::size_t product = 1;
@@ -49,9 +59,24 @@ std::string activationName(const ActivationLayer& layer) {
       return "relu6";
     case GeLU:
       return "gelu";
+    case Linear:
+      return "linear";
+    case Absolute:
+      return "absolute";
+    case Power:
+      return "power";
+    case Exponential:
+      return "exponential";
+    case Logarithm:
+      return "logarithm";
     default:
       return "activation";
   }
+}
+
+std::string operationName(const ArithmeticLayer& layer) {
+  if (layer.operation == ArithmeticOperation::Subtract) return "subtract";
+  return layer.operation == ArithmeticOperation::Multiply ? "multiply" : "divide";
 }
 
 }  // namespace
@@ -75,7 +100,10 @@ std::string nameOf(const LayerKind& kind) {
           [](const UpsamplingLayer&) -> std::string { return "upsample"; },
           [](const SoftmaxLayer&) -> std::string { return "softmax"; },
           [](const AddLayer&) -> std::string { return "add"; },
-          [](const ConcatenationLayer&) -> std::string { return "concatenate"; }},
+          [](const ConcatenationLayer&) -> std::string { return "concatenate"; },
+          [](const NormPoolLayer&) -> std::string { return "normPool"; },
+          [](const ArithmeticLayer& layer) { return operationName(layer); },
+          [](const PadLayer&) -> std::string { return "pad"; }},
       kind);
 }
 
@@ -138,13 +166,36 @@ class Rules {
     if (inputs_.size() != 1) throw error("number of inputs", std::to_string(inputs_.size()), "1");
     return inputs_[0];
   }
-  /// Pixels of the result along one side.
-  std::size_t windows(std::size_t size, std::size_t kernelSize, std::size_t stride, Padding padding) const {
-    if (padding == Padding::Same) return (size + stride - 1) / stride;
-    if (size < kernelSize)
-      throw error("input", describe(input()),
-                  "at least " + std::to_string(kernelSize) + "x" + std::to_string(kernelSize) + " pixels");
-    return (size - kernelSize) / stride + 1;
+  void number(const char* argument, const Sides& sides) const {
+    number(argument, sides.height);
+    number(argument, sides.width);
+  }
+  void checkMargins(const Margins& margins) const {
+    for (const std::size_t margin : {margins.top, margins.left, margins.bottom, margins.right})
+      if (margin > largestNumber)
+        throw error("margins", describe(margins), "at most " + std::to_string(largestNumber));
+  }
+  /// Pixels of the result. @param extent of a window
+  Shape windows(const Sides& extent, const Sides& stride, Padding padding, const Margins& margins,
+                std::size_t channels) const {
+    const Shape& source = input();
+    if (padding == Padding::Same)
+      return {(source.height + stride.height - 1) / stride.height,
+              (source.width + stride.width - 1) / stride.width, channels};
+    checkMargins(margins);
+    if (padding != Padding::Explicit && margins != Margins{})
+      throw error("margins", describe(margins), "none, unless the padding is explicit");
+    const std::size_t height = margins.top + source.height + margins.bottom;
+    const std::size_t width = margins.left + source.width + margins.right;
+    if (height < extent.height || width < extent.width)
+      throw error("input", describe(source), "at least " + describe(extent) + " pixels");
+    return {(height - extent.height) / stride.height + 1, (width - extent.width) / stride.width + 1,
+            channels};
+  }
+  std::size_t dilated(std::size_t kernelSize, std::size_t dilation) const {
+    if (kernelSize - 1 > (largestNumber - 1) / dilation)
+      throw error("dilation", std::to_string(dilation), "less");
+    return (kernelSize - 1) * dilation + 1;
   }
   void addBiases(bool biases, std::size_t channels) {
     if (biases) layer_.parameters.push_back({"bias", {channels}});
@@ -169,13 +220,12 @@ class Rules {
       throw error(
           "groups", std::to_string(options.groups),
           "a divisor of " + std::to_string(source.channels) + " and " + std::to_string(layer.channels));
-    if (layer.kernelSize - 1 > (largestNumber - 1) / options.dilation)
-      throw error("dilation", std::to_string(options.dilation), "less");
-    const std::size_t extent = (layer.kernelSize - 1) * options.dilation + 1;
-    layer_.shape = {windows(source.height, extent, options.stride, options.padding),
-                    windows(source.width, extent, options.stride, options.padding), layer.channels};
-    layer_.parameters = {
-        {"weight", {layer.channels, layer.kernelSize, layer.kernelSize, source.channels / options.groups}}};
+    const Sides extent{dilated(layer.kernelSize.height, options.dilation.height),
+                       dilated(layer.kernelSize.width, options.dilation.width)};
+    layer_.shape = windows(extent, options.stride, options.padding, options.margins, layer.channels);
+    layer_.parameters = {{"weight",
+                          {layer.channels, layer.kernelSize.height, layer.kernelSize.width,
+                           source.channels / options.groups}}};
     layer_.multiplyAdds =
         static_cast<double>(layer_.shape.height * layer_.shape.width) * countOf(layer_.parameters[0]);
     addBiases(options.biases, layer.channels);
@@ -185,13 +235,24 @@ class Rules {
     number("kernelSize", layer.kernelSize);
     number("stride", layer.options.stride);
     const Shape& source = input();
-    const auto enlarged = [&](std::size_t size) {
-      if (size - 1 > (largestNumber - layer.kernelSize) / layer.options.stride)
-        throw error("stride", std::to_string(layer.options.stride), "less");
-      return (size - 1) * layer.options.stride + layer.kernelSize;
+    const Margins& margins = layer.options.margins;
+    checkMargins(margins);
+    const auto enlarged = [&](std::size_t size, std::size_t kernelSize, std::size_t stride, std::size_t cut) {
+      if (size - 1 > (largestNumber - kernelSize) / stride)
+        throw error("stride", std::to_string(stride), "less");
+      const std::size_t whole = (size - 1) * stride + kernelSize;
+      if (cut >= whole)
+        throw error("margins", describe(margins),
+                    "less than the result of " + std::to_string(whole) + " pixels");
+      return whole - cut;
     };
-    layer_.shape = {enlarged(source.height), enlarged(source.width), layer.channels};
-    layer_.parameters = {{"weight", {layer.channels, layer.kernelSize, layer.kernelSize, source.channels}}};
+    layer_.shape = {enlarged(source.height, layer.kernelSize.height, layer.options.stride.height,
+                             margins.top + margins.bottom),
+                    enlarged(source.width, layer.kernelSize.width, layer.options.stride.width,
+                             margins.left + margins.right),
+                    layer.channels};
+    layer_.parameters = {
+        {"weight", {layer.channels, layer.kernelSize.height, layer.kernelSize.width, source.channels}}};
     layer_.multiplyAdds = static_cast<double>(source.height * source.width) * countOf(layer_.parameters[0]);
     addBiases(layer.options.biases, layer.channels);
   }
@@ -232,21 +293,23 @@ class Rules {
   }
   void rule(const ActivationLayer& layer) {
     if (activationName(layer) == "activation")
-      throw error("type", mps::name(layer.type),
-                  "ReLU, Sigmoid, HardSigmoid, TanH, SoftPlus, SoftSign, ELU, ReLUN or GeLU");
-    if (!std::isfinite(layer.a) || !std::isfinite(layer.b))
-      throw error("a or b", "not finite", "a finite number");
+      throw error(
+          "type", mps::name(layer.type),
+          "ReLU, Linear, Sigmoid, HardSigmoid, TanH, Absolute, SoftPlus, SoftSign, ELU, ReLUN, Power, "
+          "Exponential, Logarithm or GeLU");
+    if (!std::isfinite(layer.a) || !std::isfinite(layer.b) || !std::isfinite(layer.c))
+      throw error("a, b or c", "not finite", "a finite number");
     layer_.shape = input();
   }
-  void pool(std::size_t kernelSize, const PoolingOptions& options) {
+  void pool(const Sides& kernelSize, const PoolingOptions& options) {
     number("kernelSize", kernelSize);
-    const std::size_t stride = options.stride == 0 ? kernelSize : options.stride;
+    const Sides stride = options.stride == 0 ? kernelSize : options.stride;
     number("stride", stride);
-    layer_.shape = {windows(input().height, kernelSize, stride, options.padding),
-                    windows(input().width, kernelSize, stride, options.padding), input().channels};
+    layer_.shape = windows(kernelSize, stride, options.padding, options.margins, input().channels);
   }
   void rule(const MaxPoolLayer& layer) { pool(layer.kernelSize, layer.options); }
   void rule(const AveragePoolLayer& layer) { pool(layer.kernelSize, layer.options); }
+  void rule(const NormPoolLayer& layer) { pool(layer.kernelSize, layer.options); }
   void rule(const GlobalAveragePoolLayer&) { layer_.shape = {1, 1, input().channels}; }
   void rule(const DropoutLayer& layer) {
     if (!(layer.rate >= 0 && layer.rate < 1))
@@ -255,11 +318,12 @@ class Rules {
   }
   void rule(const UpsamplingLayer& layer) {
     number("factor", layer.factor);
-    const auto enlarged = [&](std::size_t size) {
-      if (size > largestNumber / layer.factor) throw error("factor", std::to_string(layer.factor), "less");
-      return size * layer.factor;
+    const auto enlarged = [&](std::size_t size, std::size_t factor) {
+      if (size > largestNumber / factor) throw error("factor", std::to_string(factor), "less");
+      return size * factor;
     };
-    layer_.shape = {enlarged(input().height), enlarged(input().width), input().channels};
+    layer_.shape = {enlarged(input().height, layer.factor.height),
+                    enlarged(input().width, layer.factor.width), input().channels};
   }
   void rule(const SoftmaxLayer&) { layer_.shape = input(); }
   void rule(const AddLayer&) {
@@ -278,6 +342,28 @@ class Rules {
                         " pixels as the first one");
       layer_.shape.channels += input.channels;
     }
+  }
+
+  void rule(const ArithmeticLayer&) {
+    if (inputs_.size() != 2) throw error("number of inputs", std::to_string(inputs_.size()), "2");
+    const auto common = [&](std::size_t first, std::size_t second) {
+      if (first != second && first != 1 && second != 1)
+        throw error("second input", describe(inputs_[1]), describe(inputs_[0]) + " as the first one, or 1");
+      return std::max(first, second);
+    };
+    layer_.shape = {common(inputs_[0].height, inputs_[1].height), common(inputs_[0].width, inputs_[1].width),
+                    common(inputs_[0].channels, inputs_[1].channels)};
+  }
+  void rule(const PadLayer& layer) {
+    const Margins& margins = layer.margins;
+    checkMargins(margins);
+    if (!std::isfinite(layer.value)) throw error("value", "not finite", "a finite number");
+    const Shape& source = input();
+    if (layer.content == PaddingContent::Mirror && (std::max(margins.top, margins.bottom) >= source.height ||
+                                                    std::max(margins.left, margins.right) >= source.width))
+      throw error("margins", describe(margins), "less than the picture of " + describe(source));
+    layer_.shape = {margins.top + source.height + margins.bottom, margins.left + source.width + margins.right,
+                    source.channels};
   }
 
   /// In double, as what is too many has not been refused yet.

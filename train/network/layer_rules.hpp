@@ -38,7 +38,7 @@ struct NodeSetting {
   bool isFrozen = false;  ///< a batch normalisation uses its running statistics
 };
 /// The node of one layer. @param trainable of makeTrainable
-std::shared_ptr<mps::NNImageNode> makeNode(const Layer& layer, const Shape& input,
+std::shared_ptr<mps::NNImageNode> makeNode(const Layer& layer, std::span<const Shape> inputs,
                                            const std::vector<std::shared_ptr<mps::NNImageNode>>& sources,
                                            const std::shared_ptr<mps::TrainableLayer>& trainable,
                                            const NodeSetting& setting);

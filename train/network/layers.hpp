@@ -14,24 +14,54 @@
 /// written with the methods of Features; these structs are for programs that read or make networks.
 namespace unmetal::train {
 
+/// A number for each direction, of a window; a single one stands for both.
+struct Sides {
+  std::size_t height = 1;
+  std::size_t width = 1;
+
+  constexpr Sides() = default;
+  constexpr Sides(std::size_t both) : height(both), width(both) {}
+  constexpr Sides(std::size_t ofHeight, std::size_t ofWidth) : height(ofHeight), width(ofWidth) {}
+  bool operator==(const Sides&) const = default;
+};
+/// "3x3".
+std::string describe(const Sides& sides);
+
+/// Pixels at each side of a picture.
+struct Margins {
+  std::size_t top = 0;
+  std::size_t left = 0;
+  std::size_t bottom = 0;
+  std::size_t right = 0;
+
+  bool operator==(const Margins&) const = default;
+};
+/// "1, 2, 1, 2".
+std::string describe(const Margins& margins);
+
 /// How large the result of a layer with a window is.
 enum class Padding {
   Same,   ///< ceil(size / stride); windows are centred, as with PyTorch's padding of (kernelSize - 1) / 2
   Valid,  ///< floor((size - kernelSize) / stride) + 1; no window leaves the picture
+  /// floor((before + size + after - kernelSize) / stride) + 1, the first window beginning `before` pixels outside: what
+  /// the options' margins say of each side.
+  Explicit,
 };
 
 struct ConvolutionOptions {
-  std::size_t stride = 1;
+  Sides stride = 1;
   Padding padding = Padding::Same;
-  std::size_t dilation = 1;
+  Sides dilation = 1;
   std::size_t groups = 1;
   bool biases = true;  ///< not needed before a normalisation
   mps::WeightInitialization initialization = mps::WeightInitialization::He;
+  Margins margins = {};  ///< of Padding::Explicit
 };
 struct TransposedConvolutionOptions {
-  std::size_t stride = 2;
+  Sides stride = 2;
   bool biases = true;
   mps::WeightInitialization initialization = mps::WeightInitialization::He;
+  Margins margins = {};  ///< cut off the result: what PyTorch calls padding
 };
 struct DenseOptions {
   bool biases = true;
@@ -50,26 +80,36 @@ struct CrossChannelNormalizationOptions {
   float delta = 2;
 };
 struct PoolingOptions {
-  std::size_t stride = 0;  ///< 0: the kernel's size
+  Sides stride = 0;  ///< 0: the kernel's size
   Padding padding = Padding::Valid;
+  Margins margins = {};  ///< of Padding::Explicit; pixels there do not count
 };
 enum class UpsamplingMode {
   Nearest,
-  Bilinear,  ///< between the centres of pixels: PyTorch's align_corners=False
+  Bilinear,              ///< between the centres of pixels: PyTorch's align_corners=False
+  BilinearAlignCorners,  ///< the pixels in the corners stay where they are
+  BilinearAsymmetric,    ///< pixel i of the source lies at i * factor
+};
+enum class ArithmeticOperation { Subtract, Multiply, Divide };
+/// What lies in the margins of a padded picture.
+enum class PaddingContent {
+  Constant,  ///< a number
+  Edge,      ///< the pixel at the edge
+  Mirror,    ///< reflected about the pixel at the edge
 };
 
-/// @name The kinds of layers. Features has a method for each, with the same arguments.
+/// @name The kinds of layers. Features has a method with the same arguments for most; Network::add() takes all.
 /// @{
 /// The pictures: the first layer of each network.
 struct InputLayer {};
 struct ConvolutionLayer {
   std::size_t channels = 0;
-  std::size_t kernelSize = 0;
+  Sides kernelSize = 0;
   ConvolutionOptions options = {};
 };
 struct TransposedConvolutionLayer {
   std::size_t channels = 0;
-  std::size_t kernelSize = 0;
+  Sides kernelSize = 0;
   TransposedConvolutionOptions options = {};
 };
 struct DenseLayer {
@@ -89,19 +129,25 @@ struct GroupNormalizationLayer {
 struct CrossChannelNormalizationLayer {
   CrossChannelNormalizationOptions options = {};
 };
-/// A function of each value. a and b mean what CNNNeuronType says; types with other parameters are refused.
+/// A function of each value. a, b and c mean what CNNNeuronType says; None and PReLU are refused.
 struct ActivationLayer {
   mps::CNNNeuronType type = mps::CNNNeuronType::ReLU;
   float a = 0;
   float b = 0;
+  float c = 0;
 };
 struct MaxPoolLayer {
-  std::size_t kernelSize = 0;
+  Sides kernelSize = 0;
   PoolingOptions options = {};
 };
 /// Pixels outside the picture do not count.
 struct AveragePoolLayer {
-  std::size_t kernelSize = 0;
+  Sides kernelSize = 0;
+  PoolingOptions options = {};
+};
+/// The square root of the sum of squares.
+struct NormPoolLayer {
+  Sides kernelSize = 0;
   PoolingOptions options = {};
 };
 struct GlobalAveragePoolLayer {};
@@ -110,21 +156,32 @@ struct DropoutLayer {
   float rate = 0.5F;  ///< of the values that become 0
 };
 struct UpsamplingLayer {
-  std::size_t factor = 2;
+  Sides factor = 2;
   UpsamplingMode mode = UpsamplingMode::Nearest;
 };
 struct SoftmaxLayer {};
 struct AddLayer {};
 struct ConcatenationLayer {};
+/// Of two pictures of one shape; either may have one pixel instead, or one channel, which then counts for all.
+struct ArithmeticLayer {
+  ArithmeticOperation operation = ArithmeticOperation::Multiply;
+};
+/// Puts a margin around a picture.
+struct PadLayer {
+  Margins margins = {};
+  PaddingContent content = PaddingContent::Constant;
+  float value = 0;  ///< of PaddingContent::Constant
+};
 /// @}
 
-using LayerKind = std::variant<InputLayer, ConvolutionLayer, TransposedConvolutionLayer, DenseLayer,
-                               BatchNormalizationLayer, InstanceNormalizationLayer, GroupNormalizationLayer,
-                               CrossChannelNormalizationLayer, ActivationLayer, MaxPoolLayer,
-                               AveragePoolLayer, GlobalAveragePoolLayer, DropoutLayer, UpsamplingLayer,
-                               SoftmaxLayer, AddLayer, ConcatenationLayer>;
+using LayerKind =
+    std::variant<InputLayer, ConvolutionLayer, TransposedConvolutionLayer, DenseLayer,
+                 BatchNormalizationLayer, InstanceNormalizationLayer, GroupNormalizationLayer,
+                 CrossChannelNormalizationLayer, ActivationLayer, MaxPoolLayer, AveragePoolLayer,
+                 GlobalAveragePoolLayer, DropoutLayer, UpsamplingLayer, SoftmaxLayer, AddLayer,
+                 ConcatenationLayer, NormPoolLayer, ArithmeticLayer, PadLayer>;
 
-/// "convolution", "relu", ...: the name of the method of Features.
+/// "convolution", "relu", ...: the name of the method of Features, where there is one.
 std::string nameOf(const LayerKind& kind);
 
 /// An array of numbers that belongs to a layer; in files it is named "<label>.<name>".

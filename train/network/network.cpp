@@ -122,11 +122,11 @@ const Shape& Features::shape() const {
   return network_->layers[index_].shape;
 }
 
-Features Features::convolution(std::size_t channels, std::size_t kernelSize,
-                               const ConvolutionOptions& options, const std::string& label) const {
+Features Features::convolution(std::size_t channels, Sides kernelSize, const ConvolutionOptions& options,
+                               const std::string& label) const {
   return then(ConvolutionLayer{channels, kernelSize, options}, label);
 }
-Features Features::transposedConvolution(std::size_t channels, std::size_t kernelSize,
+Features Features::transposedConvolution(std::size_t channels, Sides kernelSize,
                                          const TransposedConvolutionOptions& options,
                                          const std::string& label) const {
   return then(TransposedConvolutionLayer{channels, kernelSize, options}, label);
@@ -183,11 +183,10 @@ Features Features::crossChannelNormalization(const CrossChannelNormalizationOpti
                                              const std::string& label) const {
   return then(CrossChannelNormalizationLayer{options}, label);
 }
-Features Features::maxPool(std::size_t kernelSize, const PoolingOptions& options,
-                           const std::string& label) const {
+Features Features::maxPool(Sides kernelSize, const PoolingOptions& options, const std::string& label) const {
   return then(MaxPoolLayer{kernelSize, options}, label);
 }
-Features Features::averagePool(std::size_t kernelSize, const PoolingOptions& options,
+Features Features::averagePool(Sides kernelSize, const PoolingOptions& options,
                                const std::string& label) const {
   return then(AveragePoolLayer{kernelSize, options}, label);
 }
@@ -197,7 +196,7 @@ Features Features::globalAveragePool(const std::string& label) const {
 Features Features::dropout(float rate, const std::string& label) const {
   return then(DropoutLayer{rate}, label);
 }
-Features Features::upsample(std::size_t factor, UpsamplingMode mode, const std::string& label) const {
+Features Features::upsample(Sides factor, UpsamplingMode mode, const std::string& label) const {
   return then(UpsamplingLayer{factor, mode}, label);
 }
 Features Features::add(const Features& other, const std::string& label) const {
@@ -364,16 +363,19 @@ std::shared_ptr<mps::NNImageNode> Network::makeNodes(const std::shared_ptr<mps::
   for (std::size_t i = 1; i < layers().size(); ++i) {
     const Layer& layer = layers()[i];
     std::vector<std::shared_ptr<mps::NNImageNode>> sources;
-    for (const std::size_t input : layer.inputs) sources.push_back(images[input]);
+    std::vector<Shape> shapes;
+    for (const std::size_t input : layer.inputs) {
+      sources.push_back(images[input]);
+      shapes.push_back(layers()[input].shape);
+    }
     const bool isLeftOut = isDropout(layer)
                                ? kind == GraphKind::Inference
                                : kind == GraphKind::Training && isSoftmax(layer) && i + 1 == layers().size();
     const std::uint64_t seed = (options().seed + 1) * seedsOfANetwork - 1 - dropouts;
     if (isDropout(layer)) ++dropouts;
-    images.push_back(isLeftOut
-                         ? sources[0]
-                         : detail::makeNode(layer, state_->inputOf(layer), sources, state_->trainableOf[i],
-                                            {seed, state_->frozen.contains(layer.label)}));
+    images.push_back(isLeftOut ? sources[0]
+                               : detail::makeNode(layer, shapes, sources, state_->trainableOf[i],
+                                                  {seed, state_->frozen.contains(layer.label)}));
   }
   return images.back();
 }

@@ -49,11 +49,11 @@ class Features {
  public:
   /// @name Layers with weights
   /// @{
-  Features convolution(std::size_t channels, std::size_t kernelSize, const ConvolutionOptions& options = {},
+  Features convolution(std::size_t channels, Sides kernelSize, const ConvolutionOptions& options = {},
                        const std::string& label = {}) const;
   /// (size - 1) * stride + kernelSize pixels: PyTorch's ConvTranspose2d and Keras' Conv2DTranspose without padding. With a
   /// kernel of the stride's size, that is stride times as many.
-  Features transposedConvolution(std::size_t channels, std::size_t kernelSize,
+  Features transposedConvolution(std::size_t channels, Sides kernelSize,
                                  const TransposedConvolutionOptions& options = {},
                                  const std::string& label = {}) const;
   /// Over the whole picture, whatever its size: what a Flatten and a Linear are elsewhere.
@@ -87,16 +87,15 @@ class Features {
   /// @{
   Features crossChannelNormalization(const CrossChannelNormalizationOptions& options = {},
                                      const std::string& label = {}) const;
-  Features maxPool(std::size_t kernelSize, const PoolingOptions& options = {},
-                   const std::string& label = {}) const;
+  Features maxPool(Sides kernelSize, const PoolingOptions& options = {}, const std::string& label = {}) const;
   /// Pixels outside do not count.
-  Features averagePool(std::size_t kernelSize, const PoolingOptions& options = {},
+  Features averagePool(Sides kernelSize, const PoolingOptions& options = {},
                        const std::string& label = {}) const;
   /// One pixel: the mean of each channel.
   Features globalAveragePool(const std::string& label = {}) const;
   /// @param rate of the values that training sets to 0; the others are divided by 1 - rate
   Features dropout(float rate = 0.5F, const std::string& label = {}) const;
-  Features upsample(std::size_t factor = 2, UpsamplingMode mode = UpsamplingMode::Nearest,
+  Features upsample(Sides factor = 2, UpsamplingMode mode = UpsamplingMode::Nearest,
                     const std::string& label = {}) const;
   /// The sum of both, of one shape.
   [[nodiscard]] Features add(const Features& other, const std::string& label = {}) const;
@@ -108,6 +107,8 @@ class Features {
   [[nodiscard]] std::size_t height() const { return shape().height; }
   [[nodiscard]] std::size_t width() const { return shape().width; }
   [[nodiscard]] std::size_t channels() const { return shape().channels; }
+  /// Whether it is the same layer's.
+  bool operator==(const Features& other) const = default;
 
  private:
   friend class Network;

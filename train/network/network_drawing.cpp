@@ -105,24 +105,27 @@ const char* colorOf(const LayerKind& kind) {
 
 /// What a reader wants to know of it beside its name: "3x3, stride 2".
 std::string details(const LayerKind& kind) {
-  const auto window = [](std::size_t size, std::size_t stride, std::size_t usual) {
-    const std::string side = std::to_string(size);
-    return side + "x" + side + (stride == usual ? "" : ", stride " + std::to_string(stride));
+  const auto shown = [](const Sides& sides) {
+    return sides.height == sides.width ? std::to_string(sides.height) : describe(sides);
+  };
+  const auto window = [&](const Sides& size, const Sides& stride, const Sides& usual) {
+    return describe(size) + (stride == usual ? "" : ", stride " + shown(stride));
   };
   if (const auto* layer = std::get_if<ConvolutionLayer>(&kind)) {
     std::string text = window(layer->kernelSize, layer->options.stride, 1);
-    if (layer->options.dilation != 1) text += ", dilation " + std::to_string(layer->options.dilation);
+    if (layer->options.dilation != 1) text += ", dilation " + shown(layer->options.dilation);
     if (layer->options.groups != 1) text += ", " + std::to_string(layer->options.groups) + " groups";
     return text;
   }
   if (const auto* layer = std::get_if<TransposedConvolutionLayer>(&kind))
     return window(layer->kernelSize, layer->options.stride, 1);
   const auto pool = [&](const auto& layer) {
-    const std::size_t stride = layer.options.stride == 0 ? layer.kernelSize : layer.options.stride;
+    const Sides stride = layer.options.stride == 0 ? layer.kernelSize : layer.options.stride;
     return window(layer.kernelSize, stride, layer.kernelSize);
   };
   if (const auto* layer = std::get_if<MaxPoolLayer>(&kind)) return pool(*layer);
   if (const auto* layer = std::get_if<AveragePoolLayer>(&kind)) return pool(*layer);
+  if (const auto* layer = std::get_if<NormPoolLayer>(&kind)) return pool(*layer);
   return {};
 }
 

@@ -344,10 +344,11 @@ TEST(Network, WrongUseIsASentence) {
     static_cast<void>(network.input().add(networkOf({8, 6, 4}).input()));
   });
   expectError(
-      "activation \"activation1\": type is Power, expected ReLU, Sigmoid, HardSigmoid, TanH, SoftPlus, "
-      "SoftSign, ELU, ReLUN or GeLU",
+      "activation \"activation1\": type is PReLU, expected ReLU, Linear, Sigmoid, HardSigmoid, TanH, "
+      "Absolute, "
+      "SoftPlus, SoftSign, ELU, ReLUN, Power, Exponential, Logarithm or GeLU",
       [](const Network& network) {
-        network.add(ActivationLayer{mps::CNNNeuronType::Power}, std::vector{network.input()});
+        network.add(ActivationLayer{mps::CNNNeuronType::PReLU}, std::vector{network.input()});
       });
   expectError("relu \"relu1\": number of inputs is 2, expected 1", [](const Network& network) {
     network.add(ActivationLayer{}, std::vector{network.input(), network.input()});

@@ -24,26 +24,49 @@ struct Word {
   Enumerator value;
   const char* word;
 };
-constexpr std::array paddings{Word<Padding>{Padding::Same, "same"}, Word<Padding>{Padding::Valid, "valid"}};
+constexpr std::array paddings{Word<Padding>{Padding::Same, "same"}, Word<Padding>{Padding::Valid, "valid"},
+                              Word<Padding>{Padding::Explicit, "explicit"}};
 constexpr std::array modes{Word<UpsamplingMode>{UpsamplingMode::Nearest, "nearest"},
-                           Word<UpsamplingMode>{UpsamplingMode::Bilinear, "bilinear"}};
+                           Word<UpsamplingMode>{UpsamplingMode::Bilinear, "bilinear"},
+                           Word<UpsamplingMode>{UpsamplingMode::BilinearAlignCorners, "bilinearAlignCorners"},
+                           Word<UpsamplingMode>{UpsamplingMode::BilinearAsymmetric, "bilinearAsymmetric"}};
+constexpr std::array operations{Word<ArithmeticOperation>{ArithmeticOperation::Subtract, "subtract"},
+                                Word<ArithmeticOperation>{ArithmeticOperation::Multiply, "multiply"},
+                                Word<ArithmeticOperation>{ArithmeticOperation::Divide, "divide"}};
+constexpr std::array contents{Word<PaddingContent>{PaddingContent::Constant, "constant"},
+                              Word<PaddingContent>{PaddingContent::Edge, "edge"},
+                              Word<PaddingContent>{PaddingContent::Mirror, "mirror"}};
 using Initialization = mps::WeightInitialization;
 constexpr std::array initializations{Word<Initialization>{Initialization::He, "he"},
                                      Word<Initialization>{Initialization::Glorot, "glorot"},
                                      Word<Initialization>{Initialization::Constant, "constant"}};
 using Neuron = mps::CNNNeuronType;
-constexpr std::array neurons{
-    Word<Neuron>{Neuron::ReLU, "relu"},         Word<Neuron>{Neuron::Sigmoid, "sigmoid"},
-    Word<Neuron>{Neuron::TanH, "tanh"},         Word<Neuron>{Neuron::HardSigmoid, "hardSigmoid"},
-    Word<Neuron>{Neuron::SoftPlus, "softplus"}, Word<Neuron>{Neuron::SoftSign, "softsign"},
-    Word<Neuron>{Neuron::ELU, "elu"},           Word<Neuron>{Neuron::ReLUN, "relu6"},
-    Word<Neuron>{Neuron::GeLU, "gelu"}};
+constexpr std::array neurons{Word<Neuron>{Neuron::ReLU, "relu"},
+                             Word<Neuron>{Neuron::Sigmoid, "sigmoid"},
+                             Word<Neuron>{Neuron::TanH, "tanh"},
+                             Word<Neuron>{Neuron::HardSigmoid, "hardSigmoid"},
+                             Word<Neuron>{Neuron::SoftPlus, "softplus"},
+                             Word<Neuron>{Neuron::SoftSign, "softsign"},
+                             Word<Neuron>{Neuron::ELU, "elu"},
+                             Word<Neuron>{Neuron::ReLUN, "relu6"},
+                             Word<Neuron>{Neuron::GeLU, "gelu"},
+                             Word<Neuron>{Neuron::Linear, "linear"},
+                             Word<Neuron>{Neuron::Absolute, "absolute"},
+                             Word<Neuron>{Neuron::Power, "power"},
+                             Word<Neuron>{Neuron::Exponential, "exponential"},
+                             Word<Neuron>{Neuron::Logarithm, "logarithm"}};
 
 const auto& wordsOf(Padding /*value*/) {
   return paddings;
 }
 const auto& wordsOf(UpsamplingMode /*value*/) {
   return modes;
+}
+const auto& wordsOf(ArithmeticOperation /*value*/) {
+  return operations;
+}
+const auto& wordsOf(PaddingContent /*value*/) {
+  return contents;
 }
 const auto& wordsOf(Initialization /*value*/) {
   return initializations;
@@ -66,6 +89,7 @@ void visitFields(ConvolutionLayer& kind, const Visit& visit) {
   visit("groups", kind.options.groups);
   visit("biases", kind.options.biases);
   visit("initialization", kind.options.initialization);
+  visit("margins", kind.options.margins);
 }
 template <class Visit>
 void visitFields(TransposedConvolutionLayer& kind, const Visit& visit) {
@@ -74,6 +98,7 @@ void visitFields(TransposedConvolutionLayer& kind, const Visit& visit) {
   visit("stride", kind.options.stride);
   visit("biases", kind.options.biases);
   visit("initialization", kind.options.initialization);
+  visit("margins", kind.options.margins);
 }
 template <class Visit>
 void visitFields(DenseLayer& kind, const Visit& visit) {
@@ -107,18 +132,26 @@ void visitFields(ActivationLayer& kind, const Visit& visit) {
   visit("function", kind.type);
   visit("a", kind.a);
   visit("b", kind.b);
+  visit("c", kind.c);
+}
+template <class Layer, class Visit>
+void visitPooling(Layer& kind, const Visit& visit) {
+  visit("kernelSize", kind.kernelSize);
+  visit("stride", kind.options.stride);
+  visit("padding", kind.options.padding);
+  visit("margins", kind.options.margins);
 }
 template <class Visit>
 void visitFields(MaxPoolLayer& kind, const Visit& visit) {
-  visit("kernelSize", kind.kernelSize);
-  visit("stride", kind.options.stride);
-  visit("padding", kind.options.padding);
+  visitPooling(kind, visit);
 }
 template <class Visit>
 void visitFields(AveragePoolLayer& kind, const Visit& visit) {
-  visit("kernelSize", kind.kernelSize);
-  visit("stride", kind.options.stride);
-  visit("padding", kind.options.padding);
+  visitPooling(kind, visit);
+}
+template <class Visit>
+void visitFields(NormPoolLayer& kind, const Visit& visit) {
+  visitPooling(kind, visit);
 }
 template <class Visit>
 void visitFields(GlobalAveragePoolLayer& /*kind*/, const Visit& /*visit*/) {}
@@ -137,11 +170,28 @@ template <class Visit>
 void visitFields(AddLayer& /*kind*/, const Visit& /*visit*/) {}
 template <class Visit>
 void visitFields(ConcatenationLayer& /*kind*/, const Visit& /*visit*/) {}
+template <class Visit>
+void visitFields(ArithmeticLayer& kind, const Visit& visit) {
+  visit("operation", kind.operation);
+}
+template <class Visit>
+void visitFields(PadLayer& kind, const Visit& visit) {
+  visit("margins", kind.margins);
+  visit("content", kind.content);
+  visit("value", kind.value);
+}
 /// @}
 
-/// The kind's name in files: one for all activations.
+/// The kind's name in files: one for all activations, and one for all of arithmetic.
 std::string kindOf(const LayerKind& kind) {
+  if (std::holds_alternative<ArithmeticLayer>(kind)) return "arithmetic";
   return std::holds_alternative<ActivationLayer>(kind) ? "activation" : nameOf(kind);
+}
+
+/// One number where both are the same.
+Json jsonOf(const Sides& sides) {
+  if (sides.height == sides.width) return sides.height;
+  return {sides.height, sides.width};
 }
 
 struct Writer {
@@ -151,6 +201,10 @@ struct Writer {
     if constexpr (std::is_enum_v<Value>) {
       for (const auto& word : wordsOf(value))
         if (word.value == value) json[name] = word.word;
+    } else if constexpr (std::same_as<Value, Sides>) {
+      json[name] = jsonOf(value);
+    } else if constexpr (std::same_as<Value, Margins>) {
+      if (value != Margins{}) json[name] = {value.top, value.left, value.bottom, value.right};
     } else {
       json[name] = value;
     }
@@ -208,6 +262,15 @@ class Reader {
       if (found == nullptr) return;
       if (!found->is_number()) throw wrong(name, "a number");
       value = found->get<float>();
+    } else if constexpr (std::same_as<Value, Margins>) {
+      if (found == nullptr) return;
+      const std::vector<std::size_t> numbers = numbersOf(name, *found);
+      if (numbers.size() != 4) throw wrong(name, "four whole numbers: top, left, bottom, right");
+      value = {numbers[0], numbers[1], numbers[2], numbers[3]};
+    } else if (std::same_as<Value, Sides> && found != nullptr && found->is_array()) {
+      const std::vector<std::size_t> numbers = numbersOf(name, *found);
+      if (numbers.size() != 2) throw wrong(name, "one whole number, or two: height, width");
+      if constexpr (std::same_as<Value, Sides>) value = {numbers[0], numbers[1]};
     } else {
       // 0 is no size: these have no default. The stride of a pooling says with it that it is the kernel's size.
       if (found == nullptr && (value != 0 || std::string_view(name) == "stride")) return;
@@ -227,6 +290,15 @@ class Reader {
   }
 
  private:
+  [[nodiscard]] std::vector<std::size_t> numbersOf(const char* name, const Json& list) const {
+    std::vector<std::size_t> numbers;
+    const bool isList = list.is_array();
+    for (const Json& item : list) {
+      if (!isList || !item.is_number_unsigned()) throw wrong(name, "a list of whole numbers");
+      numbers.push_back(item.get<std::size_t>());
+    }
+    return numbers;
+  }
   template <class Words>
   [[nodiscard]] auto valueOf(const char* name, const Words& words) const {
     const std::string text = this->text(name);

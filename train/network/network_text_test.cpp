@@ -70,6 +70,47 @@ TEST(NetworkText, HasTheDefaultsOfTheMethods) {
   EXPECT_EQ(written.predict(picture), expected.predict(picture)) << "the same seed, the same functions";
 }
 
+TEST(NetworkText, SidesMarginsAndArithmetic) {
+  const Network written = networkOf(R"({
+    "pictures": {"height": 9, "width": 8, "channels": 2},
+    "layers": [
+      {"kind": "convolution", "channels": 4, "kernelSize": [3, 2], "stride": [2, 1], "padding": "explicit",
+       "margins": [1, 0, 2, 1]},
+      {"kind": "pad", "margins": [0, 1, 0, 1], "content": "edge"},
+      {"kind": "normPool", "kernelSize": 2, "label": "pooled"},
+      {"kind": "globalAveragePool"},
+      {"kind": "arithmetic", "operation": "multiply", "inputs": ["pooled", "globalAveragePool1"]},
+      {"kind": "upsample", "factor": [1, 2], "mode": "bilinearAlignCorners"},
+      {"kind": "transposedConvolution", "channels": 3, "kernelSize": 4, "margins": [1, 1, 1, 1]},
+      {"kind": "activation", "function": "power", "a": 1, "b": 2, "c": 2}
+    ]})");
+  EXPECT_EQ(written.layers()[1].shape, (Shape{5, 8, 4}));
+  EXPECT_EQ(written.layers()[2].shape, (Shape{5, 10, 4}));
+  EXPECT_EQ(written.layers()[5].shape, (Shape{2, 5, 4}));
+  EXPECT_EQ(written.outputShape(), (Shape{4, 20, 3}));
+  const TestFolder folder;
+  written.save(folder / "network");
+  std::vector<float> picture(9 * 8 * 2);
+  for (std::size_t i = 0; i < picture.size(); ++i) picture[i] = static_cast<float>(i % 23) / 23;
+  EXPECT_EQ(Network::load(folder / "network").predict(picture), written.predict(picture));
+  EXPECT_EQ(troubleOf(R"({"kind": "pad", "margins": [1, 2, 3]})"),
+            "layer 1: \"margins\" is [1,2,3], expected four whole numbers: top, left, bottom, right");
+  EXPECT_EQ(troubleOf(R"({"kind": "pad", "margins": [1, -2, 3, 4]})"),
+            "layer 1: \"margins\" is [1,-2,3,4], expected a list of whole numbers");
+  EXPECT_EQ(troubleOf(R"({"kind": "maxPool", "kernelSize": [1, 2, 3]})"),
+            "layer 1: \"kernelSize\" is [1,2,3], expected one whole number, or two: height, width");
+  EXPECT_EQ(
+      troubleOf(R"({"kind": "maxPool", "kernelSize": 2, "margins": [1, 0, 0, 0]})"),
+      "layer 1: maxPool \"maxPool1\": margins is 1, 0, 0, 0, expected none, unless the padding is explicit");
+  EXPECT_EQ(troubleOf(R"({"kind": "pad", "margins": [8, 0, 0, 0], "content": "mirror"})"),
+            "layer 1: pad \"pad1\": margins is 8, 0, 0, 0, expected less than the picture of 8x8x1");
+  EXPECT_EQ(
+      troubleOf(R"({"kind": "transposedConvolution", "channels": 1, "kernelSize": 1, "stride": 1,
+                          "margins": [4, 0, 4, 0]})"),
+      "layer 1: transposedConvolution \"deconv1\": margins is 4, 0, 4, 0, expected less than the result of 8 "
+      "pixels");
+}
+
 TEST(NetworkText, TakesPicturesAndClassesFromTheData) {
   const std::string text =
       R"({"layers": [{"kind": "globalAveragePool"}, {"kind": "dense", "channels": "classes"}]})";
@@ -92,7 +133,7 @@ TEST(NetworkText, MistakesAreNamed) {
   EXPECT_EQ(troubleOf(R"({"kind": "relu", "slope": 0.1})"),
             "layer 1: \"slope\" is no field of it; there are inputs, kind, label");
   EXPECT_EQ(troubleOf(R"({"kind": "maxPool", "kernelSize": 2, "padding": "full", "label": "p"})"),
-            "layer 1 \"p\": \"padding\" is \"full\", expected one of same, valid");
+            "layer 1 \"p\": \"padding\" is \"full\", expected one of same, valid, explicit");
   EXPECT_EQ(troubleOf(R"({"kind": "convolution", "channels": 4, "kernelSize": 3, "stride": 0})"),
             "layer 1: convolution \"conv1\": stride is 0, expected 1 to 2147483647");
   EXPECT_THAT(troubleOf(R"({"kind": "conv"})"),

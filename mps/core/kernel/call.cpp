@@ -170,6 +170,7 @@ void recordCall(mtl::CommandBuffer& commandBuffer, const std::string& label, con
   operands.accumulate = prepared.accumulate;
   mtl::Command command;
   command.label = label;
+  command.operations = prepared.operations;
   std::vector<std::shared_ptr<mtl::Memory>> temporaries;  // hold heap blocks until the command stands
   // First what is most likely to fail: nothing has changed by then.
   if (const std::size_t bytes = prepared.plan.plan->scratchBytes(); bytes > 0) {

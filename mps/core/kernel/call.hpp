@@ -85,6 +85,7 @@ struct PreparedCall {
   };
   ChosenPlan plan;
   std::size_t savedBytes = 0;  ///< of all images together, forward calls only
+  double operations = 0;       ///< mtl::CommandTime::operations
   std::array<Parameter, 8> parameters;
   std::array<double, 8> scalars{};
   bool readsSource =

@@ -1,6 +1,7 @@
 #include "mps/core/neuron/neuron_descriptor.hpp"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <charconv>
 #include <cmath>
@@ -20,48 +21,35 @@ struct Parameters {
   float c = 0;
 };
 
-constexpr Parameters defaultParameters(CNNNeuronType type) {
-  switch (type) {
-    case CNNNeuronType::Linear:
-      return {1, 0, 0};
-    case CNNNeuronType::HardSigmoid:
-      return {0.2F, 0.5F, 0};
-    case CNNNeuronType::TanH:
-    case CNNNeuronType::SoftPlus:
-      return {1, 1, 0};
-    case CNNNeuronType::ELU:
-      return {1, 0, 0};
-    case CNNNeuronType::ReLUN:
-      return {1, 6, 0};
-    case CNNNeuronType::Power:
-      return {1, 0, 1};
-    case CNNNeuronType::Exponential:
-    case CNNNeuronType::Logarithm:
-      return {1, 0, -1};
-    default:
-      return {};
-  }
-}
+struct NeuronType {
+  const char* name;
+  int parameters;  ///< how many of a, b, c the function uses
+  Parameters defaults;
+};
 
-/// How many of a, b, c the function of this type uses.
-constexpr int parameterCount(CNNNeuronType type) {
-  switch (type) {
-    case CNNNeuronType::ReLU:
-    case CNNNeuronType::ELU:
-      return 1;
-    case CNNNeuronType::Linear:
-    case CNNNeuronType::HardSigmoid:
-    case CNNNeuronType::TanH:
-    case CNNNeuronType::SoftPlus:
-    case CNNNeuronType::ReLUN:
-      return 2;
-    case CNNNeuronType::Power:
-    case CNNNeuronType::Exponential:
-    case CNNNeuronType::Logarithm:
-      return 3;
-    default:
-      return 0;
-  }
+/// In the order of the enumeration.
+constexpr std::array<NeuronType, static_cast<std::size_t>(CNNNeuronType::Count)> kTypes{{
+    {"None", 0, {}},
+    {"ReLU", 1, {}},
+    {"Linear", 2, {1, 0, 0}},
+    {"Sigmoid", 0, {}},
+    {"HardSigmoid", 2, {0.2F, 0.5F, 0}},
+    {"TanH", 2, {1, 1, 0}},
+    {"Absolute", 0, {}},
+    {"SoftPlus", 2, {1, 1, 0}},
+    {"SoftSign", 0, {}},
+    {"ELU", 1, {1, 0, 0}},
+    {"PReLU", 0, {}},
+    {"ReLUN", 2, {1, 6, 0}},
+    {"Power", 3, {1, 0, 1}},
+    {"Exponential", 3, {1, 0, -1}},
+    {"Logarithm", 3, {1, 0, -1}},
+    {"GeLU", 0, {}},
+}};
+
+constexpr NeuronType recordOf(CNNNeuronType type) {
+  const auto index = static_cast<std::size_t>(type);
+  return index < kTypes.size() ? kTypes[index] : NeuronType{"unknown", 0, {}};
 }
 
 /// Bits, not values: -0 differs from 0 (their slopes give different signs) and NaN equals itself.
@@ -72,57 +60,21 @@ bool sameBits(float left, float right) {
 }  // namespace
 
 const char* name(CNNNeuronType type) {
-  switch (type) {
-    case CNNNeuronType::None:
-      return "None";
-    case CNNNeuronType::ReLU:
-      return "ReLU";
-    case CNNNeuronType::Linear:
-      return "Linear";
-    case CNNNeuronType::Sigmoid:
-      return "Sigmoid";
-    case CNNNeuronType::HardSigmoid:
-      return "HardSigmoid";
-    case CNNNeuronType::TanH:
-      return "TanH";
-    case CNNNeuronType::Absolute:
-      return "Absolute";
-    case CNNNeuronType::SoftPlus:
-      return "SoftPlus";
-    case CNNNeuronType::SoftSign:
-      return "SoftSign";
-    case CNNNeuronType::ELU:
-      return "ELU";
-    case CNNNeuronType::PReLU:
-      return "PReLU";
-    case CNNNeuronType::ReLUN:
-      return "ReLUN";
-    case CNNNeuronType::Power:
-      return "Power";
-    case CNNNeuronType::Exponential:
-      return "Exponential";
-    case CNNNeuronType::Logarithm:
-      return "Logarithm";
-    case CNNNeuronType::GeLU:
-      return "GeLU";
-    case CNNNeuronType::Count:
-      break;
-  }
-  return "unknown";
+  return recordOf(type).name;
 }
 
 NNNeuronDescriptor NNNeuronDescriptor::create(CNNNeuronType neuronType) {
-  const Parameters defaults = defaultParameters(neuronType);
+  const Parameters defaults = recordOf(neuronType).defaults;
   return create(neuronType, defaults.a, defaults.b, defaults.c);
 }
 
 NNNeuronDescriptor NNNeuronDescriptor::create(CNNNeuronType neuronType, float a) {
-  const Parameters defaults = defaultParameters(neuronType);
+  const Parameters defaults = recordOf(neuronType).defaults;
   return create(neuronType, a, defaults.b, defaults.c);
 }
 
 NNNeuronDescriptor NNNeuronDescriptor::create(CNNNeuronType neuronType, float a, float b) {
-  return create(neuronType, a, b, defaultParameters(neuronType).c);
+  return create(neuronType, a, b, recordOf(neuronType).defaults.c);
 }
 
 NNNeuronDescriptor NNNeuronDescriptor::create(CNNNeuronType neuronType, float a, float b, float c) {
@@ -164,7 +116,7 @@ std::size_t NNNeuronDescriptor::hash() const {
 }
 
 bool NNNeuronDescriptor::isSameFunction(const NNNeuronDescriptor& other) const {
-  const int count = parameterCount(neuronType_);
+  const int count = recordOf(neuronType_).parameters;
   return neuronType_ == other.neuronType_ && (count < 1 || sameBits(a_, other.a_)) &&
          (count < 2 || sameBits(b_, other.b_)) && (count < 3 || sameBits(c_, other.c_)) &&
          (neuronType_ != CNNNeuronType::PReLU || data_ == other.data_ ||
@@ -177,7 +129,7 @@ void NNNeuronDescriptor::check(const std::string& kernel, const char* argument, 
     throw Error(kernel, "neuronType", std::to_string(type), "a type of CNNNeuronType");
   const std::pair<const char*, float> parameters[] = {{"a", a_}, {"b", b_}, {"c", c_}};
   for (const auto& [parameter, value] :
-       std::span(parameters).first(static_cast<std::size_t>(parameterCount(neuronType_))))
+       std::span(parameters).first(static_cast<std::size_t>(recordOf(neuronType_).parameters)))
     if (const bool isNoLimit = neuronType_ == CNNNeuronType::ReLUN && value > 0;
         !std::isfinite(value) && !isNoLimit)
       throw Error(kernel, std::string(argument) + "." + parameter, std::to_string(value), "a finite number");
@@ -195,7 +147,7 @@ std::string NNNeuronDescriptor::describe() const {
     text += parameter;
     text.append(digits, end);
   };
-  const int count = parameterCount(neuronType_);
+  const int count = recordOf(neuronType_).parameters;
   if (count > 0) add(" a=", a_);
   if (count > 1) add(" b=", b_);
   if (count > 2) add(" c=", c_);

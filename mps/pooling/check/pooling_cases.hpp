@@ -84,7 +84,7 @@ struct PoolingCase {
     PoolingProblem problem;
     problem.kind = kind;
     problem.edgeMode = edgeMode;
-    if (kind == PoolingKind::Average) {
+    if (traitsOf(kind).countsTaps) {
       problem.zeroPadSizeX = geometry.zeroPadSizeX;
       problem.zeroPadSizeY = geometry.zeroPadSizeY;
     }
@@ -196,17 +196,31 @@ inline std::vector<PoolingGeometry> poolingGeometries() {
   // clang-format on
 }
 
+/// Whether integers give results without rounding, if gradients are multiples of `commonMultiple`.
+inline bool isExactForIntegers(const PoolingProblem& problem, std::int64_t commonMultiple) {
+  const PoolingTraits traits = problem.traits();
+  const bool isForward = problem.direction == PoolingDirection::Forward;
+  // A function that is not linear rounds behind the division once more.
+  if (traits.selects || (isForward && (traits.isLinear || !traits.countsTaps))) return true;
+  if (!traits.isLinear) return false;
+  for (std::int64_t y = 0; y < problem.y.destinationSize; ++y)
+    for (std::int64_t x = 0; x < problem.x.destinationSize; ++x) {
+      const std::int64_t divisor = countedTaps(problem.y, y, problem.edgeMode, problem.zeroPadSizeY) *
+                                   countedTaps(problem.x, x, problem.edgeMode, problem.zeroPadSizeX);
+      if (divisor != 0 && commonMultiple % divisor != 0) return false;
+    }
+  return true;
+}
+
 inline std::string poolingName(PoolingKind kind, ImageEdgeMode edgeMode) {
-  constexpr std::array<const char*, 3> kinds{"Max", "Average", "L2Norm"};
-  return std::string(kinds[static_cast<std::size_t>(kind)]) +
-         (edgeMode == ImageEdgeMode::Clamp ? "Clamp" : "Zero");
+  return std::string(traitsOf(kind).name) + (edgeMode == ImageEdgeMode::Clamp ? "Clamp" : "Zero");
 }
 
 /// Every kind with every edge mode on some geometries.
 inline std::vector<PoolingCase> poolingCasesOf(const std::vector<PoolingGeometry>& geometries) {
   std::vector<PoolingCase> cases;
   for (const PoolingGeometry& geometry : geometries)
-    for (const PoolingKind kind : {PoolingKind::Max, PoolingKind::Average, PoolingKind::L2Norm})
+    for (const PoolingKind kind : kPoolingKinds)
       for (const ImageEdgeMode edgeMode : {ImageEdgeMode::Zero, ImageEdgeMode::Clamp})
         cases.push_back({std::string(geometry.name) + poolingName(kind, edgeMode), kind, edgeMode, geometry});
   return cases;

@@ -5,7 +5,7 @@
 #include "mps/pooling/check/pooling_cases.hpp"
 #include "mps/pooling/check/pooling_reference.hpp"
 #include "mps/pooling/cpu/pooling_layout.hpp"
-#include "mps/pooling/pooling.hpp"
+#include "mps/pooling/pooling_classes.hpp"
 
 namespace mps::detail {
 namespace {
@@ -16,45 +16,8 @@ using PoolingImplementation = Implementation<PoolingProblem>;
 constexpr std::int64_t kCommonMultiple = 2520;
 constexpr std::int64_t kPowerOfTwo = 64;
 
-enum class PoolingClass : std::uint8_t { Max, Average, L2Norm, DilatedMax };
-constexpr std::array kClasses{PoolingClass::Max, PoolingClass::Average, PoolingClass::L2Norm,
-                              PoolingClass::DilatedMax};
-
-std::string className(PoolingClass kind, PoolingDirection direction) {
-  constexpr std::array<const char*, 4> names{"CNNPoolingMax", "CNNPoolingAverage", "CNNPoolingL2Norm",
-                                             "CNNDilatedPoolingMax"};
-  return std::string(names[static_cast<std::size_t>(kind)]) +
-         (direction == PoolingDirection::Forward ? "" : "Gradient");
-}
-
-bool belongsTo(const PoolingCase& pooling, PoolingClass kind) {
-  const bool isDilated = pooling.geometry.x.dilation != 1 || pooling.geometry.y.dilation != 1;
-  switch (pooling.kind) {
-    case PoolingKind::Max:
-      return kind == (isDilated ? PoolingClass::DilatedMax : PoolingClass::Max);
-    case PoolingKind::Average:
-      return kind == PoolingClass::Average;
-    case PoolingKind::L2Norm:
-      return kind == PoolingClass::L2Norm;
-  }
-  return false;
-}
-
-/// Whether integers give results without rounding.
-bool isExact(const PoolingProblem& problem) {
-  if (problem.kind == PoolingKind::Max || problem.direction == PoolingDirection::Forward) return true;
-  if (problem.kind == PoolingKind::L2Norm) return false;
-  for (std::int64_t y = 0; y < problem.y.destinationSize; ++y)
-    for (std::int64_t x = 0; x < problem.x.destinationSize; ++x) {
-      const std::int64_t divisor = countedTaps(problem.y, y, problem.edgeMode, problem.zeroPadSizeY) *
-                                   countedTaps(problem.x, x, problem.edgeMode, problem.zeroPadSizeX);
-      if (divisor != 0 && kCommonMultiple * kPowerOfTwo % divisor != 0) return false;
-    }
-  return true;
-}
-
 double gradientFactor(PoolingKind kind, Tier tier) {
-  return kind == PoolingKind::Average && tier == Tier::Exact ? static_cast<double>(kCommonMultiple) : 1;
+  return traitsOf(kind).countsTaps && tier == Tier::Exact ? static_cast<double>(kCommonMultiple) : 1;
 }
 
 /// Few inputs may all be 0, or below the 0 outside.
@@ -110,9 +73,8 @@ void runPlan(ConformRun& run, const PoolingImplementation& implementation, const
   }
 
   // What the problem says is not read stays null.
-  const bool readsSource = isForward || (problem.kind != PoolingKind::Average && !problem.useIndices);
   Operands operands;
-  if (readsSource) operands.source = source.address();
+  if (problem.readsSource()) operands.source = source.address();
   if (!isForward) operands.gradient = gradient.address();
   operands.destination = destination.address();
   if (hasIndices) operands.saved = saved.address();
@@ -172,98 +134,123 @@ void runKernelOf(ConformRun& run, Forward& forward, const std::shared_ptr<Gradie
       gradientFactor(problem.kind, tier));
 }
 
-void runKernel(ConformRun& run, PoolingClass kind, PoolingDirection direction, const PoolingWindow& window,
-               const KernelBatch& batch, ConformFormats formats, Tier tier) {
-  const auto& device = run.device();
-  const std::size_t size = window.size;
-  const std::size_t stride = window.stride;
-  PoolingProblem problem;
-  problem.direction = direction;
-  switch (kind) {
-    case PoolingClass::Max:
-      runKernelOf(run, *CNNPoolingMax::create(device, size, size, stride, stride),
-                  CNNPoolingMaxGradient::create(device, size, size, stride, stride), problem, window, batch,
-                  formats, tier);
-      break;
-    case PoolingClass::Average: {
-      problem.kind = PoolingKind::Average;
-      problem.zeroPadSizeX = 1;
-      const auto forward = CNNPoolingAverage::create(device, size, size, stride, stride);
-      forward->setZeroPadSizeX(1);
-      runKernelOf(run, *forward, CNNPoolingAverageGradient::create(device, size, size, stride, stride),
-                  problem, window, batch, formats, tier);
-      break;
-    }
-    case PoolingClass::L2Norm:
-      problem.kind = PoolingKind::L2Norm;
-      runKernelOf(run, *CNNPoolingL2Norm::create(device, size, size, stride, stride),
-                  CNNPoolingL2NormGradient::create(device, size, size, stride, stride), problem, window,
-                  batch, formats, tier);
-      break;
-    case PoolingClass::DilatedMax: {
-      const std::size_t dilation = window.dilation;
-      runKernelOf(
-          run, *CNNDilatedPoolingMax::create(device, size, size, dilation, dilation, stride, stride),
-          CNNDilatedPoolingMaxGradient::create(device, size, size, dilation, dilation, stride, stride),
-          problem, window, batch, formats, tier);
-      break;
-    }
-  }
+/// What a class computes.
+template <class Class, ClassName name, PoolingKind function>
+constexpr PoolingKind kindOf(const PoolingKernelClass<Class, name, function>* /*forward*/) {
+  return function;
+}
+constexpr PoolingKind kindOf(const CNNDilatedPoolingMax* /*forward*/) {
+  return PoolingKind::Max;
 }
 
-std::vector<ConformCase> casesOf(const PoolingImplementation& implementation, PoolingClass kind,
+/// A class, or its gradient's, as rows of conform name it.
+struct PoolingRow {
+  std::string forward;
+  std::string gradient;
+  PoolingKind kind;
+  bool isDilated;
+  void (*run)(ConformRun& conform, PoolingProblem problem, const PoolingWindow& window,
+              const KernelBatch& batch, ConformFormats formats, Tier tier);
+
+  [[nodiscard]] bool takes(const PoolingCase& pooling) const {
+    const bool hasDilation = pooling.geometry.x.dilation != 1 || pooling.geometry.y.dilation != 1;
+    return pooling.kind == kind && (isDilated == hasDilation || !traitsOf(kind).selects);
+  }
+};
+
+template <class Kernel>
+concept HasDilation = requires(std::shared_ptr<mtl::Device> device) {
+  Kernel::create(device, 1, 1, 1, 1, 1, 1);
+};
+
+template <class Kernel>
+std::shared_ptr<Kernel> makeKernel(ConformRun& run, const PoolingWindow& window) {
+  const auto& device = run.device();
+  if constexpr (HasDilation<Kernel>)
+    return Kernel::create(device, window.size, window.size, window.dilation, window.dilation, window.stride,
+                          window.stride);
+  else
+    return Kernel::create(device, window.size, window.size, window.stride, window.stride);
+}
+
+template <class Forward, class Gradient>
+void runKernels(ConformRun& run, PoolingProblem problem, const PoolingWindow& window,
+                const KernelBatch& batch, ConformFormats formats, Tier tier) {
+  const auto forward = makeKernel<Forward>(run, window);
+  if constexpr (requires { forward->setZeroPadSizeX(1); }) {
+    forward->setZeroPadSizeX(1);
+    problem.zeroPadSizeX = 1;
+  }
+  runKernelOf(run, *forward, makeKernel<Gradient>(run, window), problem, window, batch, formats, tier);
+}
+
+std::vector<PoolingRow> poolingRows() {
+  std::vector<PoolingRow> rows;
+  PoolingPairs::forEach([&](auto pair) {
+    using Forward = typename decltype(pair)::Forward;
+    using Gradient = typename decltype(pair)::Gradient;
+    constexpr const Forward* noKernel = nullptr;
+    rows.push_back({Forward::nameOfClass(), Gradient::nameOfClass(), kindOf(noKernel), HasDilation<Forward>,
+                    runKernels<Forward, Gradient>});
+  });
+  return rows;
+}
+
+std::vector<ConformCase> casesOf(const PoolingImplementation& implementation, const PoolingRow& row,
                                  PoolingDirection direction, ConformFormats formats, Tier tier) {
   std::vector<ConformCase> cases;
   for (const PoolingCase& pooling : poolingCases()) {
-    if (!belongsTo(pooling, kind)) continue;
+    if (!row.takes(pooling)) continue;
+    const bool selects = traitsOf(pooling.kind).selects;
     for (const bool indices : {false, true}) {
-      if (indices && pooling.kind != PoolingKind::Max) continue;
+      if (indices && !selects) continue;
       const PoolingProblem problem = direction == PoolingDirection::Forward
                                          ? pooling.forward(formats.source, formats.result, indices)
                                          : pooling.gradient(formats.source, formats.result, indices);
-      if (tier == Tier::Exact && !isExact(problem)) continue;
+      if (tier == Tier::Exact && !isExactForIntegers(problem, kCommonMultiple * kPowerOfTwo)) continue;
       const auto add = [&](const std::string& name, const PoolingProblem& added) {
         cases.push_back({name, [=](ConformRun& run) { runPlan(run, implementation, pooling, added, tier); }});
       };
       const std::string name = pooling.name + (indices ? " with indices" : "");
       add(name, problem);
       // Saved places say it themselves.
-      const bool findsPlaces =
-          pooling.kind == PoolingKind::Max && (direction == PoolingDirection::Forward ? indices : !indices);
+      const bool findsPlaces = selects && (direction == PoolingDirection::Forward ? indices : !indices);
       if (findsPlaces) add(name + " after ReLU", PoolingCase::afterReLU(problem));
     }
   }
   if (cases.empty()) return cases;
-  const std::size_t dilation = kind == PoolingClass::DilatedMax ? 2 : 1;
+  const std::size_t dilation = row.isDilated ? 2 : 1;
+  PoolingProblem problem;
+  problem.kind = row.kind;
+  problem.direction = direction;
   for (const KernelBatch& batch : kernelBatches())
     for (const PoolingWindow window : {PoolingWindow{3, 2, dilation, ImageEdgeMode::Zero},
                                        PoolingWindow{2, 2, dilation, ImageEdgeMode::Clamp},
                                        PoolingWindow{3, 1, dilation, ImageEdgeMode::Clamp}})
-      cases.push_back({batch.name, [=](ConformRun& run) {
-                         runKernel(run, kind, direction, window, batch, formats, tier);
-                       }});
+      cases.push_back(
+          {batch.name, [=](ConformRun& run) { row.run(run, problem, window, batch, formats, tier); }});
   return cases;
 }
 
-void conformDirection(Conform& conform, const PoolingImplementation& implementation, PoolingClass kind,
+void conformDirection(Conform& conform, const PoolingImplementation& implementation, const PoolingRow& row,
                       PoolingDirection direction, ConformFormats formats, Tier tier) {
-  const ConformKey key{className(kind, direction),
+  const ConformKey key{direction == PoolingDirection::Forward ? row.forward : row.gradient,
                        direction == PoolingDirection::Forward ? Direction::Forward : Direction::Gradient,
                        formats.source, std::string(implementation.name), tier};
   if (conform.isSelected(key))
-    conformRow(conform, key, casesOf(implementation, kind, direction, formats, tier));
+    conformRow(conform, key, casesOf(implementation, row, direction, formats, tier));
 }
 
 }  // namespace
 
 void conformPooling(Conform& conform) {
-  for (const PoolingClass kind : kClasses)
+  for (const PoolingRow& row : poolingRows())
     for (const PoolingImplementation& implementation : conform.implementations(poolingBackEnds))
       for (const Tier tier : {Tier::Exact, Tier::Bounded}) {
         for (const ConformFormats formats : kForwardFormats)
-          conformDirection(conform, implementation, kind, PoolingDirection::Forward, formats, tier);
+          conformDirection(conform, implementation, row, PoolingDirection::Forward, formats, tier);
         for (const auto format : kGradientFormats)
-          conformDirection(conform, implementation, kind, PoolingDirection::Gradient, {format, format}, tier);
+          conformDirection(conform, implementation, row, PoolingDirection::Gradient, {format, format}, tier);
       }
 }
 

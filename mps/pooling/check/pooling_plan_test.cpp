@@ -187,8 +187,7 @@ class Call {
     if (problem.direction == PoolingDirection::Forward) return;
     std::vector<double> gradient =
         makeValues(problem.gradient.elements(), values, problem.gradient.format, seed + 7);
-    if (problem.kind == PoolingKind::Average && values == Values::Integers &&
-        !isUnorm(problem.gradient.format))
+    if (problem.traits().countsTaps && values == Values::Integers && !isUnorm(problem.gradient.format))
       for (double& g : gradient) g *= kCommonMultiple;
     gradient_.write(gradient);
     if (problem.useIndices) {
@@ -200,10 +199,8 @@ class Call {
 
   /// Operands that the problem says are not read stay null.
   void execute(const Plan& plan, int threads = kThreads, bool accumulate = false) {
-    const bool readsSource = problem_.direction == PoolingDirection::Forward ||
-                             (problem_.kind != PoolingKind::Average && !problem_.useIndices);
     Operands operands;
-    operands.source = readsSource ? source_.address() : nullptr;
+    operands.source = problem_.readsSource() ? source_.address() : nullptr;
     operands.gradient = problem_.direction == PoolingDirection::Gradient ? gradient_.address() : nullptr;
     operands.destination = destination_.address();
     operands.saved = problem_.saveIndices || problem_.useIndices ? saved_.address() : nullptr;
@@ -254,16 +251,7 @@ class Call {
 /// Whether integers give results without rounding.
 Tier tierOf(const PoolingProblem& problem, Values values) {
   if (values != Values::Integers || isUnorm(problem.destination.format)) return Tier::Bounded;
-  if (problem.kind == PoolingKind::Max || problem.direction == PoolingDirection::Forward) return Tier::Exact;
-  if (problem.kind == PoolingKind::L2Norm) return Tier::Bounded;
-  for (std::int64_t y = 0; y < problem.y.destinationSize; ++y) {
-    for (std::int64_t x = 0; x < problem.x.destinationSize; ++x) {
-      const std::int64_t divisor = countedTaps(problem.y, y, problem.edgeMode, problem.zeroPadSizeY) *
-                                   countedTaps(problem.x, x, problem.edgeMode, problem.zeroPadSizeX);
-      if (divisor != 0 && kCommonMultiple * kPowerOfTwo % divisor != 0) return Tier::Bounded;
-    }
-  }
-  return Tier::Exact;
+  return isExactForIntegers(problem, kCommonMultiple * kPowerOfTwo) ? Tier::Exact : Tier::Bounded;
 }
 
 struct Formats {
@@ -344,15 +332,15 @@ class PoolingTable : public testing::TestWithParam<Pass> {};
 TEST_P(PoolingTable, AgreesWithTheReference) {
   const Pass& pass = GetParam();
   for (const PoolingCase& pooling : poolingCases()) {
+    const bool selects = traitsOf(pooling.kind).selects;
     for (const bool indices : {false, true}) {
-      if (indices && pooling.kind != PoolingKind::Max) continue;
+      if (indices && !selects) continue;
       const PoolingProblem problem =
           pass.direction == PoolingDirection::Forward
               ? pooling.forward(pass.formats.source, pass.formats.result, indices)
               : pooling.gradient(pass.formats.source, pass.formats.result, indices);
       checkEntries(pooling, problem, pass.values);
-      const bool findsPlaces =
-          pooling.kind == PoolingKind::Max && indices == (pass.direction == PoolingDirection::Forward);
+      const bool findsPlaces = selects && indices == (pass.direction == PoolingDirection::Forward);
       if (findsPlaces) checkEntries(pooling, PoolingCase::afterReLU(problem), pass.values);
     }
   }
@@ -371,7 +359,7 @@ class PoolingPlan : public testing::TestWithParam<Entry> {
 /// The gradient adds to what the destination holds.
 TEST_P(PoolingPlan, Accumulates) {
   for (const PoolingCase& pooling : poolingCases()) {
-    const PoolingProblem problem = pooling.gradient(Float32, Float32, pooling.kind == PoolingKind::Max);
+    const PoolingProblem problem = pooling.gradient(Float32, Float32, traitsOf(pooling.kind).selects);
     if (tierOf(problem, Values::Integers) != Tier::Exact) continue;
     SCOPED_TRACE(pooling.name);
     const auto plan = preparedBy(GetParam(), problem);

@@ -15,9 +15,9 @@ HWY_BEFORE_NAMESPACE();
 namespace mps::detail::HWY_NAMESPACE {
 
 /// A tile of windows without indices: straight to the destination where that is possible.
-template <class T>
-void combineTile(const PoolingProblem& problem, WindowRows& windows, std::int64_t begin, std::int64_t end,
-                 T* to, bool stream) {
+template <class Operation, class T>
+void combineTile(const PoolingProblem& problem, WindowRows<Operation>& windows, std::int64_t begin,
+                 std::int64_t end, T* to, bool stream) {
   if constexpr (std::is_same_v<T, float> || std::is_same_v<T, Float16>) {
     if (isDirect(problem.destination))
       return windows.combine(begin, end, Target<T>{to, stream && isAlignedToVectors(to)});
@@ -27,9 +27,9 @@ void combineTile(const PoolingProblem& problem, WindowRows& windows, std::int64_
               asSize(problem.destination.channels));
 }
 
-template <class T>
-void chooseTile(const PoolingProblem& problem, WindowRows& windows, std::int64_t begin, std::int64_t end,
-                T* to, std::byte* saved, bool stream) {
+template <class Operation, class T>
+void chooseTile(const PoolingProblem& problem, WindowRows<Operation>& windows, std::int64_t begin,
+                std::int64_t end, T* to, std::byte* saved, bool stream) {
   const std::size_t length = asSize((end - begin) * problem.destination.channels);
   windows.choose(begin, end);
   saveIndices(problem, windows.indices(), saved, length);
@@ -44,10 +44,9 @@ void chooseTile(const PoolingProblem& problem, WindowRows& windows, std::int64_t
 void poolRows(const PoolingProblem& problem, const WindowRowsLayout& layout, const Operands& operands,
               bool stream, std::int64_t firstRow, std::int64_t endRow, std::byte* scratch) {
   WorkingMemory memory(scratch);
-  WindowRows windows(problem, layout, memory);
   const TensorShape& shape = problem.destination;
   const auto indexBytes = static_cast<std::int64_t>(problem.indexBytes());
-  for (std::int64_t row = firstRow; row < endRow; ++row) {
+  const auto poolRow = [&](auto& windows, std::int64_t row) {
     const std::int64_t image = row / shape.height;
     const std::int64_t y = row % shape.height;
     windows.selectRow({operands.source, &problem.source, image}, y);
@@ -56,14 +55,19 @@ void poolRows(const PoolingProblem& problem, const WindowRowsLayout& layout, con
       withElementType(shape.format, [&](auto element) {
         using T = decltype(element);
         T* const to = reinterpret_cast<T*>(operands.destination) + shape.offset(image, y, begin, 0);
-        if (problem.saveIndices)
-          chooseTile(problem, windows, begin, end, to,
-                     operands.saved + (row * shape.width + begin) * shape.channels * indexBytes, stream);
-        else
-          combineTile(problem, windows, begin, end, to, stream);
+        if constexpr (std::remove_reference_t<decltype(windows)>::kSelects)
+          if (problem.saveIndices)
+            return chooseTile(problem, windows, begin, end, to,
+                              operands.saved + (row * shape.width + begin) * shape.channels * indexBytes,
+                              stream);
+        combineTile(problem, windows, begin, end, to, stream);
       });
     }
-  }
+  };
+  withPoolingOperation<VectorMath>(problem.kind, [&](auto operation) {
+    WindowRows<decltype(operation)> windows(problem, layout, memory);
+    for (std::int64_t row = firstRow; row < endRow; ++row) poolRow(windows, row);
+  });
   hwy::FlushStream();
 }
 
@@ -71,14 +75,16 @@ void poolGradientRows(const PoolingProblem& problem, const GradientRowsLayout& l
                       const Operands& operands, bool stream, std::int64_t firstRow, std::int64_t endRow,
                       std::byte* scratch) {
   WorkingMemory memory(scratch);
-  GradientRows rows(problem, layout, operands, stream, memory);
-  std::int64_t current = -1;
-  for (std::int64_t row = firstRow; row < endRow; ++row) {
-    const std::int64_t image = row / problem.destination.height;
-    if (image != current) rows.select(image);
-    current = image;
-    rows.compute(row % problem.destination.height);
-  }
+  withPoolingOperation<VectorMath>(problem.kind, [&](auto operation) {
+    GradientRows<decltype(operation)> rows(problem, layout, operands, stream, memory);
+    std::int64_t current = -1;
+    for (std::int64_t row = firstRow; row < endRow; ++row) {
+      const std::int64_t image = row / problem.destination.height;
+      if (image != current) rows.select(image);
+      current = image;
+      rows.compute(row % problem.destination.height);
+    }
+  });
   hwy::FlushStream();
 }
 
@@ -90,7 +96,7 @@ HWY_AFTER_NAMESPACE();
 #include <array>
 #include <thread>
 
-#include "mps/pooling/pooling_direct.hpp"
+#include "mps/pooling/cpu/pooling_direct_cpu.hpp"
 #include "mtl/cpu/stream.hpp"
 
 namespace mps::detail {

@@ -1,9 +1,10 @@
 #include "mps/pooling/pooling_direct.hpp"
 
-#include <cmath>
+#include <algorithm>
 #include <memory>
 
 #include "mps/core/types/storage.hpp"
+#include "mps/pooling/cpu/pooling_direct_cpu.hpp"
 #include "mtl/cpu/stream.hpp"
 
 namespace mps::detail {
@@ -23,11 +24,7 @@ struct CpuMemory {
       storeFloat(value, reinterpret_cast<decltype(element)*>(memory) + offset);
     });
   }
-  static float squareRoot(float value) { return std::sqrt(value); }
 };
-
-using Pooling = DirectPooling<CpuMemory>;
-using VisitElement = void (Pooling::*)(std::int64_t n, std::int64_t y, std::int64_t x, std::int64_t c) const;
 
 class DirectPlan final : public Plan {
  public:
@@ -37,18 +34,23 @@ class DirectPlan final : public Plan {
     return problem_.direction == PoolingDirection::Gradient &&
            problem_.destination.format == ImageFeatureChannelFormat::Float32;
   }
-  [[nodiscard]] std::size_t scratchBytes() const override { return Pooling::scratchBytes(problem_); }
+  [[nodiscard]] std::size_t scratchBytes() const override { return foundBytes(problem_); }
   void run(mtl::Stream& stream, const Operands& operands) const override {
-    const Pooling pooling(problem_, operands);
-    if (Pooling::finds(problem_)) visit(stream, problem_.gradient, pooling, &Pooling::find);
-    visit(stream, problem_.destination, pooling,
-          problem_.direction == PoolingDirection::Forward ? &Pooling::pool : &Pooling::gather);
+    withPoolingOperation<CpuMath>(problem_.kind, [&](auto operation) {
+      using Pooling = DirectPooling<decltype(operation), CpuMemory>;
+      const Pooling pooling(problem_, operands);
+      if (findsWindows(problem_)) visit(stream, problem_.gradient, pooling, &Pooling::find);
+      visit(stream, problem_.destination, pooling,
+            problem_.direction == PoolingDirection::Forward ? &Pooling::pool : &Pooling::gather);
+    });
   }
 
  private:
   /// Images and rows are shared among threads.
+  template <class Pooling>
   static void visit(mtl::Stream& stream, const TensorShape& shape, const Pooling& pooling,
-                    VisitElement element) {
+                    void (Pooling::*element)(std::int64_t n, std::int64_t y, std::int64_t x, std::int64_t c)
+                        const) {
     const std::int64_t rowElements = std::max<std::int64_t>(1, shape.width * shape.channels);
     const std::int64_t grain = (kGrain + rowElements - 1) / rowElements;
     mtl::cpu::asCpu(stream).parallelFor(

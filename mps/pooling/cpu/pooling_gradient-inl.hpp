@@ -1,6 +1,7 @@
 // Pooling gradients by rows of the source, once per instruction set. Each pixel gathers from the windows that
-// read it and is written once. Averages and norms: the rows of windows that read a row of pixels are added
-// first, then their columns. Maxima: each window gives its gradient to the pixel whose tap it has saved.
+// read it and is written once. Where a
+// tap is selected, each window gives its gradient to the pixel of that. Elsewhere the rows of windows that read a row of
+// pixels are added first, then their columns.
 
 #if defined(UNMETAL_MPS_POOLING_GRADIENT_INL_HPP) == defined(HWY_TARGET_TOGGLE)
 #ifdef UNMETAL_MPS_POOLING_GRADIENT_INL_HPP
@@ -17,6 +18,7 @@ HWY_BEFORE_NAMESPACE();
 namespace mps::detail::HWY_NAMESPACE {
 
 /// Computes rows of the source gradient and writes them to the destination.
+template <class Operation>
 class GradientRows {
  public:
   GradientRows(const PoolingProblem& problem, const GradientRowsLayout& layout, const Operands& operands,
@@ -29,7 +31,7 @@ class GradientRows {
         stream_(stream),
         readsDirectly_(isDirect(problem.gradient)),
         writesDirectly_(isDirect(problem.destination) && !operands.accumulate),
-        gathersDirectly_(isMax() && readsDirectly_ && writesDirectly_ && problem.indexBytes() == 1 &&
+        gathersDirectly_(kSelects && readsDirectly_ && writesDirectly_ && problem.indexBytes() == 1 &&
                          problem.gradient.format == problem.destination.format) {
     if (layout.needsWindowRows) windows_.emplace(problem, layout.windowRows, memory);
   }
@@ -51,7 +53,8 @@ class GradientRows {
   }
 
  private:
-  [[nodiscard]] bool isMax() const { return problem_.kind == PoolingKind::Max; }
+  static constexpr bool kSelects = Operation::kTraits.selects;
+  static constexpr bool kIsLinear = Operation::kTraits.isLinear;
 
   template <class T>
   void computeRow(std::int64_t y, T* to) {
@@ -81,11 +84,14 @@ class GradientRows {
     if (tile.windowBegin == tile.windowEnd) return storeZeros(to, pixels);
     if constexpr (std::is_same_v<T, float> || std::is_same_v<T, Float16>) {
       const Target<T> target{to, stream_ && isAlignedToVectors(to)};
-      if (gathersDirectly_) return gatherDirect(y, tile, target);
-      if (writesDirectly_ && !isMax()) return addWindows(y, tile, target);
+      if constexpr (kSelects) {
+        if (gathersDirectly_) return gatherDirect(y, tile, target);
+      } else {
+        if (writesDirectly_) return addWindows(y, tile, target);
+      }
     }
     const Target<float> staged{memory_.pixels};
-    if (isMax())
+    if constexpr (kSelects)
       gatherStaged(y, tile, staged);
     else
       addWindows(y, tile, staged);
@@ -139,56 +145,56 @@ class GradientRows {
   void addWindows(std::int64_t y, const GradientTile& tile, Target<T> to) {
     const float* const windows = sumRows(y, tile);
     memory_.gatherRows[0] = {windows, windows, 0};
-    if (problem_.kind == PoolingKind::Average) return addWindowsTimes(tile, NoFactor(), to);
-    if (!isDirect(problem_.source)) {
+    if constexpr (kIsLinear) {
+      forPixels<float, float>(tile, 1, to,
+                              [&](const PixelRun& run, Target<T> target, std::int64_t /*offset*/) {
+                                sumPixels(run, NoFactor(), target);
+                              });
+    } else if (!isDirect(problem_.source)) {
       source_.load(y, tile.begin, tile.end - tile.begin, memory_.stage);
-      return addWindowsTimes(tile, SourceFactor<float>{memory_.stage}, to);
+      addWindowsTimes(tile, memory_.stage, to);
+    } else if (problem_.source.format == ImageFeatureChannelFormat::Float32) {
+      addWindowsTimes(tile, source_.at<float>(y, tile.begin), to);
+    } else {
+      addWindowsTimes(tile, source_.at<Float16>(y, tile.begin), to);
     }
-    if (problem_.source.format == ImageFeatureChannelFormat::Float32)
-      return addWindowsTimes(tile, SourceFactor<float>{source_.at<float>(y, tile.begin)}, to);
-    addWindowsTimes(tile, SourceFactor<Float16>{source_.at<Float16>(y, tile.begin)}, to);
   }
 
-  template <class T>
-  void addWindowsTimes(const GradientTile& tile, NoFactor factor, Target<T> to) {
-    forPixels<float, float>(tile, 1, to, [&](const PixelRun& run, Target<T> target, std::int64_t /*offset*/) {
-      sumPixels(run, factor, target);
-    });
-  }
   template <class S, class T>
-  void addWindowsTimes(const GradientTile& tile, SourceFactor<S> factor, Target<T> to) {
+  void addWindowsTimes(const GradientTile& tile, const S* source, Target<T> to) {
     forPixels<float, float>(tile, 1, to, [&](const PixelRun& run, Target<T> target, std::int64_t offset) {
-      sumPixels(run, SourceFactor<S>{factor.source + offset}, target);
+      sumPixels(run, SourceFactor<Operation, S>{source + offset}, target);
     });
   }
 
-  // Averages and norms
+  // Sums of shares
   // -----------------------------------------------------------------------------------------
 
-  /// For each window of a tile the sum of g / N, or g / norm, over the rows of windows that read row y.
+  /// For each window of a tile the sum of the shares, over the rows of windows that read row y.
   const float* sumRows(std::int64_t y, const GradientTile& tile) {
     const auto count = layout_.rows.count(y);
     const WindowTap* const tap = layout_.rows.begin(y);
     const std::size_t length = wholeVectors((tile.windowEnd - tile.windowBegin) * channels_);
-    if (problem_.kind == PoolingKind::L2Norm) {
+    if constexpr (!kIsLinear) {
       const auto** rows = reinterpret_cast<const float**>(memory_.rowPointers);
       for (std::size_t k = 0; k < count; ++k)
-        rows[k] = quotientRow(tap[k].window) + tile.windowBegin * channels_;
+        rows[k] = shareRow(tap[k].window) + tile.windowBegin * channels_;
       if (count == 1) return rows[0];
       combineRows<Sum>(rows, count, memory_.sum, length, Unchanged());
-      return memory_.sum;
-    }
-    std::size_t done = 0;
-    while (done < count) {
-      // Neighbouring rows that are divided by the same number.
-      std::size_t end = done + 1;
-      while (readsDirectly_ && end < count && divisorY(tap[end].window) == divisorY(tap[done].window)) ++end;
-      const float* rows[2] = {memory_.sum, memory_.stage};
-      float* const to = done == 0 ? memory_.sum : memory_.stage;
-      for (const WindowSegment& segment : layout_.segments)
-        averageSegment(tap + done, end - done, segment, tile, to);
-      if (done > 0) combineRows<Sum>(rows, 2, memory_.sum, length, Unchanged());
-      done = end;
+    } else {
+      std::size_t done = 0;
+      while (done < count) {
+        // Neighbouring rows that are divided by the same number.
+        std::size_t end = done + 1;
+        while (readsDirectly_ && end < count && divisorY(tap[end].window) == divisorY(tap[done].window))
+          ++end;
+        const float* rows[2] = {memory_.sum, memory_.stage};
+        float* const to = done == 0 ? memory_.sum : memory_.stage;
+        for (const WindowSegment& segment : layout_.segments)
+          shareSegment(tap + done, end - done, segment, tile, to);
+        if (done > 0) combineRows<Sum>(rows, 2, memory_.sum, length, Unchanged());
+        done = end;
+      }
     }
     return memory_.sum;
   }
@@ -197,33 +203,34 @@ class GradientRows {
     return countedTaps(problem_.y, j, problem_.edgeMode, problem_.zeroPadSizeY);
   }
 
-  void averageSegment(const WindowTap* tap, std::size_t count, const WindowSegment& segment,
-                      const GradientTile& tile, float* to) {
+  void shareSegment(const WindowTap* tap, std::size_t count, const WindowSegment& segment,
+                    const GradientTile& tile, float* to) {
     const std::int64_t begin = std::max(segment.begin, tile.windowBegin);
     const std::int64_t end = std::min(segment.end, tile.windowEnd);
     if (begin >= end) return;
     // A window without a tap to count adds nothing anywhere.
-    const Quotient quotient(std::max<std::int64_t>(1, segment.divisor * divisorY(tap->window)));
+    const Share<Operation> share{
+        Quotient(std::max<std::int64_t>(1, segment.divisor * divisorY(tap->window)))};
     const std::size_t length = asSize((end - begin) * channels_);
     float* const target = to + (begin - tile.windowBegin) * channels_;
     if (!readsDirectly_) {
       gradient_.load(tap->window, begin, end - begin, target);
       const float* row = target;
-      return combineRows<Sum>(&row, 1, target, wholeVectors((end - begin) * channels_), quotient);
+      return combineRows<Sum>(&row, 1, target, wholeVectors((end - begin) * channels_), share);
     }
     if (problem_.gradient.format == ImageFeatureChannelFormat::Float32)
-      averageRows<float>(tap, count, begin, target, length, quotient);
+      shareRows<float>(tap, count, begin, target, length, share);
     else
-      averageRows<Float16>(tap, count, begin, target, length, quotient);
+      shareRows<Float16>(tap, count, begin, target, length, share);
   }
 
   template <class G>
-  void averageRows(const WindowTap* tap, std::size_t count, std::int64_t window, float* to,
-                   std::size_t length, const Quotient& quotient) {
+  void shareRows(const WindowTap* tap, std::size_t count, std::int64_t window, float* to, std::size_t length,
+                 const Share<Operation>& share) {
     const auto** rows = reinterpret_cast<const G**>(memory_.rowPointers);
     for (std::size_t k = 0; k < count; ++k) rows[k] = gradient_.at<G>(tap[k].window, window);
     const RowsAhead ahead{.distance = asSize(problem_.gradient.rowStride)};
-    combineRows<Sum>(rows, count, to, length, quotient, ahead);
+    combineRows<Sum>(rows, count, to, length, share, ahead);
   }
 
   [[nodiscard]] std::byte* ringPlace(std::int64_t j, std::size_t elementBytes) const {
@@ -237,8 +244,8 @@ class GradientRows {
     return true;
   }
 
-  /// g / norm of a row of windows.
-  const float* quotientRow(std::int64_t j) {
+  /// The shares of a row of windows, whose results are computed first.
+  const float* shareRow(std::int64_t j) {
     auto* const row = reinterpret_cast<float*>(ringPlace(j, sizeof(float)));
     if (!isMissing(j)) return row;
     windows_->selectRow(source_, j);
@@ -246,22 +253,33 @@ class GradientRows {
     const std::int64_t step = layout_.windowRows.tileWindows;
     for (std::int64_t begin = 0; begin < windows; begin += step) {
       const std::int64_t end = std::min(begin + step, windows);
-      const std::size_t length = asSize((end - begin) * channels_);
-      float* const to = row + begin * channels_;
       windows_->combine(begin, end, Target<float>{windows_->result()});
-      if (!readsDirectly_) {
-        gradient_.load(j, begin, end - begin, to);
-        divideByNorm(to, windows_->result(), to, length);
-      } else if (problem_.gradient.format == ImageFeatureChannelFormat::Float32) {
-        divideByNorm(gradient_.at<float>(j, begin), windows_->result(), to, length);
-      } else {
-        divideByNorm(gradient_.at<Float16>(j, begin), windows_->result(), to, length);
+      for (const WindowSegment& segment : layout_.segments) {
+        const std::int64_t first = std::max(begin, segment.begin);
+        const std::int64_t last = std::min(end, segment.end);
+        if (first < last)
+          shareWindows(j, first, last, windows_->result() + (first - begin) * channels_, segment,
+                       row + first * channels_);
       }
     }
     return row;
   }
 
-  // Maxima
+  void shareWindows(std::int64_t j, std::int64_t begin, std::int64_t end, const float* results,
+                    const WindowSegment& segment, float* to) {
+    const std::size_t length = asSize((end - begin) * channels_);
+    const auto divide = windows_->divisor(segment);
+    if (!readsDirectly_) {
+      gradient_.load(j, begin, end - begin, to);
+      shareRun<Operation>(to, results, to, length, divide);
+    } else if (problem_.gradient.format == ImageFeatureChannelFormat::Float32) {
+      shareRun<Operation>(gradient_.at<float>(j, begin), results, to, length, divide);
+    } else {
+      shareRun<Operation>(gradient_.at<Float16>(j, begin), results, to, length, divide);
+    }
+  }
+
+  // Selected taps
   // -----------------------------------------------------------------------------------------------------
 
   std::size_t selectGatherRows(std::int64_t y, const GradientTile& tile) {
@@ -347,7 +365,7 @@ class GradientRows {
   bool readsDirectly_;
   bool writesDirectly_;
   bool gathersDirectly_;
-  std::optional<WindowRows> windows_;
+  std::optional<WindowRows<Operation>> windows_;
   Plane source_;
   Plane gradient_;
 };

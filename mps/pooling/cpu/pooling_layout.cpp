@@ -44,11 +44,11 @@ std::int64_t largestSpan(const WindowsOfPixels& rows, std::int64_t size) {
 
 std::vector<WindowSegment> windowSegments(const PoolingProblem& problem) {
   const WindowAxis& axis = problem.x;
+  const bool countsTaps = problem.traits().countsTaps;
   std::vector<WindowSegment> segments;
   for (std::int64_t i = 0; i < axis.destinationSize; ++i) {
-    const std::int64_t divisor = problem.kind == PoolingKind::Average
-                                     ? countedTaps(axis, i, problem.edgeMode, problem.zeroPadSizeX)
-                                     : 0;
+    const std::int64_t divisor =
+        countsTaps ? countedTaps(axis, i, problem.edgeMode, problem.zeroPadSizeX) : 0;
     if (!segments.empty() && segments.back().divisor == divisor)
       segments.back().end = i + 1;
     else
@@ -116,8 +116,8 @@ WindowRowsMemory::WindowRowsMemory(const WindowRowsLayout& layout, WorkingMemory
 GradientRowsLayout gradientRowsLayout(const PoolingProblem& problem) {
   const WindowAxis& x = problem.x;
   const std::int64_t channels = problem.source.channels;
-  const bool isMax = problem.kind == PoolingKind::Max;
-  const bool clamped = isMax && problem.edgeMode == ImageEdgeMode::Clamp;
+  const bool selects = problem.traits().selects;
+  const bool clamped = problem.clampsTaps();
   GradientRowsLayout layout;
   layout.segments = windowSegments(problem);
   layout.rows = WindowsOfPixels(problem.y, clamped);
@@ -145,13 +145,13 @@ GradientRowsLayout gradientRowsLayout(const PoolingProblem& problem) {
   layout.pixelLength = runLength(std::min(columns, layout.columnEnd - layout.columnBegin) * channels);
   layout.mostRows = layout.rows.largestCount(0, problem.y.sourceSize);
   layout.mostColumns = layout.columns.largestCount(layout.columnBegin, layout.columnEnd);
-  layout.needsWindowRows = problem.kind == PoolingKind::L2Norm || (isMax && !problem.useIndices);
+  layout.needsWindowRows = problem.readsSource();
   if (layout.needsWindowRows) {
-    layout.windowRows = windowRowsLayout(problem, isMax);
+    layout.windowRows = windowRowsLayout(problem, selects);
     layout.ringRows = largestSpan(layout.rows, problem.y.sourceSize);
     layout.ringLength = runLength(x.destinationSize * channels);
   }
-  layout.stageRows = isMax ? std::max<std::size_t>(1, layout.mostRows) : 1;
+  layout.stageRows = selects ? std::max<std::size_t>(1, layout.mostRows) : 1;
   layout.stageLength = std::max(layout.windowLength, layout.pixelLength);
   layout.phases = static_cast<std::size_t>(std::min(x.stride, columns));
   return layout;
@@ -159,18 +159,19 @@ GradientRowsLayout gradientRowsLayout(const PoolingProblem& problem) {
 
 GradientRowsMemory::GradientRowsMemory(const GradientRowsLayout& layout, const PoolingProblem& problem,
                                        WorkingMemory& memory) {
-  const bool isMax = problem.kind == PoolingKind::Max;
+  const bool selects = problem.traits().selects;
   const auto places = static_cast<std::size_t>(layout.ringRows);
-  ring = memory.take<std::byte>(layout.ringLength * places * (isMax ? problem.indexBytes() : sizeof(float)));
+  ring =
+      memory.take<std::byte>(layout.ringLength * places * (selects ? problem.indexBytes() : sizeof(float)));
   ringRow = memory.take<std::int64_t>(places);
-  sum = memory.take<float>(isMax ? 0 : layout.windowLength);
+  sum = memory.take<float>(selects ? 0 : layout.windowLength);
   stage = memory.take<float>(layout.stageLength * layout.stageRows);
-  indexStage = memory.take<std::int32_t>(isMax ? layout.stageLength * layout.stageRows : 0);
+  indexStage = memory.take<std::int32_t>(selects ? layout.stageLength * layout.stageRows : 0);
   pixels = memory.take<float>(layout.pixelLength);
   rowPointers = memory.take<const void*>(layout.mostRows + 1);
-  gatherRows = memory.take<GatherRow>(isMax ? layout.mostRows : 1);
+  gatherRows = memory.take<GatherRow>(selects ? layout.mostRows : 1);
   contributions =
-      memory.take<Contribution>((isMax ? layout.mostRows : 1) * layout.mostColumns * layout.phases);
+      memory.take<Contribution>((selects ? layout.mostRows : 1) * layout.mostColumns * layout.phases);
   pixelTaps = memory.take<PixelTaps>(layout.phases);
 }
 

@@ -16,7 +16,7 @@ namespace mps::detail {
 struct WindowSegment {
   std::int64_t begin = 0;
   std::int64_t end = 0;
-  std::int64_t divisor = 0;  ///< average pooling: taps that count on this axis; else 0
+  std::int64_t divisor = 0;  ///< taps that count on this axis; 0 where the function does not ask
 };
 std::vector<WindowSegment> windowSegments(const PoolingProblem& problem);
 
@@ -123,9 +123,9 @@ struct GradientRowsLayout {
   std::int64_t interiorBegin = 0;  ///< pixels [interiorBegin, interiorEnd): a stride further on is a window
   std::int64_t interiorEnd = 0;    ///< further on, with the same taps
   bool allColumnsAreRead = false;
-  bool needsWindowRows = false;  ///< norms or indices of maxima come from the source
+  bool needsWindowRows = false;  ///< results or indices come from the source
   WindowRowsLayout windowRows;
-  std::int64_t ringRows = 0;     ///< rows of windows that are kept: quotients by norms, or indices of maxima
+  std::int64_t ringRows = 0;     ///< rows of windows that are kept: shares, or indices of maxima
   std::size_t ringLength = 0;    ///< one of them
   std::int64_t columnBegin = 0;  ///< source columns that the destination shows
   std::int64_t columnEnd = 0;

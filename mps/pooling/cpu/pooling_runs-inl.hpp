@@ -19,14 +19,13 @@
 
 #include "mps/core/cpu/vector_io-inl.hpp"
 #include "mps/pooling/cpu/pooling_layout.hpp"
+#include "mps/pooling/pooling_operations-inl.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace mps::detail::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-using FloatTag = hn::ScalableTag<float>;
-using FloatVector = hn::Vec<FloatTag>;
 using IndexTag = hn::RebindToSigned<FloatTag>;
 using IndexVector = hn::Vec<IndexTag>;
 
@@ -66,32 +65,19 @@ bool isAlignedToVectors(const T* address) {
 // Operations over taps
 // ------------------------------------------------------------------------------------------
 
-/// Greater, or NaN where there was none: NaN stays.
-struct Maximum {
-  static HWY_INLINE FloatVector first(FloatVector v) { return v; }
-  static HWY_INLINE FloatVector add(FloatVector best, FloatVector v) {
-#if HWY_TARGET == HWY_SSE4 || HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
-    // Of operands one of which is NaN these take the second.
-    return hn::IfThenElse(hn::IsNaN(v), v, hn::Max(v, best));
-#else
-    return hn::IfThenElse(hn::Or(hn::Gt(v, best), hn::IsNaN(v)), v, best);
-#endif
+/// Partial results in the place of taps.
+template <class Operation>
+struct Partials {
+  static HWY_INLINE FloatVector first(FloatVector partial) { return partial; }
+  static HWY_INLINE FloatVector add(FloatVector partial, FloatVector other) {
+    return Operation::merge(partial, other);
   }
 };
-struct Sum {
-  static HWY_INLINE FloatVector first(FloatVector v) { return v; }
-  static HWY_INLINE FloatVector add(FloatVector sum, FloatVector v) { return hn::Add(sum, v); }
-};
-struct SumOfSquares {
-  static HWY_INLINE FloatVector first(FloatVector v) { return hn::Mul(v, v); }
-  static HWY_INLINE FloatVector add(FloatVector sum, FloatVector v) { return hn::MulAdd(v, v, sum); }
-};
+/// Shares of a gradient in the place of taps.
+using Sum = AveragePooling<VectorMath>;
 
 struct Unchanged {
   HWY_INLINE FloatVector operator()(FloatVector v) const { return v; }
-};
-struct SquareRoot {
-  HWY_INLINE FloatVector operator()(FloatVector v) const { return hn::Sqrt(v); }
 };
 /// Divides by an integer up to 2^20. The reciprocal in two parts, both positive so that infinities stay,
 /// gives the bits of the quotient: v / n is never closer than 1 / (2 n) of its last place to where rounding
@@ -115,6 +101,18 @@ class Quotient {
   float divisor_;
   float high_;
   float low_;
+};
+
+/// What windows and their gradients do with the quotient.
+template <class Operation, class Divide>
+struct Finish {
+  Divide divide;
+  HWY_INLINE FloatVector operator()(FloatVector partial) const { return Operation::finish(partial, divide); }
+};
+template <class Operation>
+struct Share {
+  Quotient quotient;
+  HWY_INLINE FloatVector operator()(FloatVector sum) const { return Operation::share(sum, quotient); }
 };
 
 // Rows and windows
@@ -338,15 +336,12 @@ void chooseMaxima(const T* const* taps, const std::int32_t* codes, std::size_t c
 // Gradients
 // ---------------------------------------------------------------------------------------------------------
 
-/// to[e] = gradient[e] / norm[e], 0 where the norm is 0.
-template <class T>
-void divideByNorm(const T* gradient, const float* norm, float* to, std::size_t length) {
+/// to[e] = the share of a window with gradient[e] and result[e]
+template <class Operation, class T, class Divide>
+void shareRun(const T* gradient, const float* result, float* to, std::size_t length, const Divide& divide) {
   const FloatTag d;
-  for (std::size_t e = 0; e < length; e += hn::Lanes(d)) {
-    const FloatVector n = hn::LoadU(d, norm + e);
-    const FloatVector quotient = hn::Div(loadFloats(d, gradient + e), n);
-    hn::StoreU(hn::IfThenZeroElse(hn::Eq(n, hn::Zero(d)), quotient), d, to + e);
-  }
+  for (std::size_t e = 0; e < length; e += hn::Lanes(d))
+    hn::StoreU(Operation::share(loadFloats(d, gradient + e), hn::LoadU(d, result + e), divide), d, to + e);
 }
 
 template <class T>
@@ -363,16 +358,16 @@ struct PixelRun {
   std::size_t next;  ///< elements from a pixel's last window to one that only the next row reads; 0: unknown
 };
 
-/// What the sum of a pixel's windows is multiplied by: nothing.
+/// What becomes of the sum of a pixel's windows: it is the gradient.
 struct NoFactor {
   HWY_INLINE FloatVector operator()(FloatVector sum, std::size_t /*offset*/) const { return sum; }
 };
-/// The pixel of the source.
-template <class S>
+/// The gradient depends on the pixel of the source.
+template <class Operation, class S>
 struct SourceFactor {
   const S* source;
   HWY_INLINE FloatVector operator()(FloatVector sum, std::size_t offset) const {
-    return hn::Mul(sum, loadFloats(FloatTag(), source + offset));
+    return Operation::factor(sum, loadFloats(FloatTag(), source + offset));
   }
 };
 

@@ -55,9 +55,12 @@ inline void saveIndices(const PoolingProblem& problem, const std::int32_t* from,
   }
 }
 
-/// Computes rows of windows: maxima (with indices), averages or norms.
+/// Computes rows of windows; indices of taps that are selected, too.
+template <class Operation>
 class WindowRows {
  public:
+  static constexpr bool kSelects = Operation::kTraits.selects;
+
   WindowRows(const PoolingProblem& problem, const WindowRowsLayout& layout, WorkingMemory& memory)
       : problem_(problem),
         layout_(layout),
@@ -95,17 +98,18 @@ class WindowRows {
                   (problem_.x.stride * (first - begin) + problem_.x.dilation * static_cast<std::int64_t>(p)) *
                       channels_;
       const Target<T> target{to.address + (first - begin) * channels_, to.stream};
-      switch (problem_.kind) {
-        case PoolingKind::Max:
-          combineWindows<Maximum>(taps, layout_.columnTaps, run, target, Unchanged());
-          break;
-        case PoolingKind::Average:
-          combineWindows<Sum>(taps, layout_.columnTaps, run, target, Quotient(divisor(segment)));
-          break;
-        case PoolingKind::L2Norm:
-          combineWindows<Sum>(taps, layout_.columnTaps, run, target, SquareRoot());
-          break;
-      }
+      const auto divide = divisor(segment);
+      combineWindows<Partials<Operation>>(taps, layout_.columnTaps, run, target,
+                                          Finish<Operation, std::decay_t<decltype(divide)>>{divide});
+    }
+  }
+  /// Divides by the taps that count of the windows of a segment. Without one there is nothing to divide.
+  [[nodiscard]] auto divisor(const WindowSegment& segment) const {
+    if constexpr (!Operation::kTraits.countsTaps) {
+      return Unchanged();
+    } else {
+      const std::int64_t taps = countedTaps(problem_.y, row_, problem_.edgeMode, problem_.zeroPadSizeY);
+      return Quotient(std::max<std::int64_t>(1, segment.divisor * taps));
     }
   }
 
@@ -136,18 +140,8 @@ class WindowRows {
   [[nodiscard]] const std::int32_t* indices() const { return memory_.indices; }
 
  private:
-  [[nodiscard]] bool clamps() const {
-    return problem_.kind == PoolingKind::Max && problem_.edgeMode == ImageEdgeMode::Clamp;
-  }
-  [[nodiscard]] bool hasOutsideZeros() const {
-    return problem_.kind == PoolingKind::Max && problem_.edgeMode == ImageEdgeMode::Zero;
-  }
-
-  /// Without a tap to count the sum is 0 as well.
-  [[nodiscard]] std::int64_t divisor(const WindowSegment& segment) const {
-    const std::int64_t divisorY = countedTaps(problem_.y, row_, problem_.edgeMode, problem_.zeroPadSizeY);
-    return std::max<std::int64_t>(1, segment.divisor * divisorY);
-  }
+  [[nodiscard]] bool clamps() const { return kSelects && problem_.edgeMode == ImageEdgeMode::Clamp; }
+  [[nodiscard]] bool hasOutsideZeros() const { return kSelects && problem_.edgeMode == ImageEdgeMode::Zero; }
 
   [[nodiscard]] WindowRun windowRun(std::int64_t begin, std::int64_t end) const {
     const std::size_t windows = asSize(end - begin);
@@ -210,15 +204,7 @@ class WindowRows {
   void combineDirect(std::int64_t column, float* to, std::size_t length) {
     const auto** rows = reinterpret_cast<const T**>(memory_.rowPointers);
     for (std::size_t k = 0; k < rows_; ++k) rows[k] = source_.at<T>(memory_.rows[k].row, column);
-    const RowsAhead ahead = rowsAhead(length, sizeof(T));
-    switch (problem_.kind) {
-      case PoolingKind::Max:
-        return combineRows<Maximum>(rows, rows_, to, length, Unchanged(), ahead);
-      case PoolingKind::Average:
-        return combineRows<Sum>(rows, rows_, to, length, Unchanged(), ahead);
-      case PoolingKind::L2Norm:
-        return combineRows<SumOfSquares>(rows, rows_, to, length, Unchanged(), ahead);
-    }
+    combineRows<Operation>(rows, rows_, to, length, Unchanged(), rowsAhead(length, sizeof(T)));
   }
 
   /// What the next windows read. Rows of one page that are read by turns look like no stream to the processor.
@@ -236,19 +222,13 @@ class WindowRows {
   /// vectors; what lies behind the run is filled later.
   void combineStaged(std::int64_t begin, std::int64_t end, float* to) {
     const std::size_t length = wholeVectors((end - begin) * channels_);
-    const float* rows[2] = {to, memory_.stage};
-    const float* square = nullptr;
+    const float* partials[2] = {to, memory_.stage};
     for (std::size_t k = 0; k < rows_; ++k) {
       float* const row = k == 0 ? to : memory_.stage;
       source_.load(memory_.rows[k].row, begin, end - begin, row);
-      square = row;
-      if (problem_.kind == PoolingKind::L2Norm)
-        combineRows<SumOfSquares>(&square, 1, row, length, Unchanged());
-      if (k == 0) continue;
-      if (problem_.kind == PoolingKind::Max)
-        combineRows<Maximum>(rows, 2, to, length, Unchanged());
-      else
-        combineRows<Sum>(rows, 2, to, length, Unchanged());
+      const float* taps = row;
+      combineRows<Operation>(&taps, 1, row, length, Unchanged());
+      if (k > 0) combineRows<Partials<Operation>>(partials, 2, to, length, Unchanged());
     }
   }
 

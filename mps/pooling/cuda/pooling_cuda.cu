@@ -27,15 +27,14 @@ struct CudaMemory {
                                std::int64_t offset) {
     cuda::storeAs(value, format, memory, offset);
   }
-  __device__ static float squareRoot(float value) { return sqrtf(value); }
 };
 
 enum class DirectStep { Pool, Find, Gather };
 
 /// A thread for each element of `shape`.
-template <DirectStep step>
+template <class Operation, DirectStep step>
 __global__ void visitElements(PoolingProblem problem, TensorShape shape, Operands operands) {
-  const DirectPooling<CudaMemory> pooling(problem, operands);
+  const DirectPooling<Operation, CudaMemory> pooling(problem, operands);
   const std::int64_t count = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
   for (std::int64_t e = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
        e < shape.elements(); e += count) {
@@ -58,16 +57,13 @@ class DirectPlan final : public Plan {
  public:
   explicit DirectPlan(const PoolingProblem& problem) : problem_(problem) {}
 
-  [[nodiscard]] std::size_t scratchBytes() const override {
-    return DirectPooling<CudaMemory>::scratchBytes(problem_);
-  }
+  [[nodiscard]] std::size_t scratchBytes() const override { return foundBytes(problem_); }
   [[nodiscard]] bool canAccumulate() const override {
     return problem_.direction == PoolingDirection::Gradient &&
            problem_.destination.format == ImageFeatureChannelFormat::Float32;
   }
   void run(mtl::Stream& stream, const Operands& operands) const override {
-    if (DirectPooling<CudaMemory>::finds(problem_))
-      visit<DirectStep::Find>(stream, problem_.gradient, operands);
+    if (findsWindows(problem_)) visit<DirectStep::Find>(stream, problem_.gradient, operands);
     if (problem_.direction == PoolingDirection::Forward)
       visit<DirectStep::Pool>(stream, problem_.destination, operands);
     else
@@ -79,15 +75,17 @@ class DirectPlan final : public Plan {
   void visit(mtl::Stream& stream, const TensorShape& shape, const Operands& operands) const {
     constexpr std::int64_t kMostThreads = std::int64_t{1} << 24U;  // each then takes several elements
     if (shape.elements() == 0) return;
-    mtl::cuda::launch(stream, visitElements<step>,
-                      dim3(mtl::cuda::blocksFor(std::min(shape.elements(), kMostThreads))),
-                      dim3(mtl::cuda::kBlockThreads), 0, problem_, shape, operands);
+    withPoolingOperation<CudaMath>(problem_.kind, [&](auto operation) {
+      mtl::cuda::launch(stream, visitElements<decltype(operation), step>,
+                        dim3(mtl::cuda::blocksFor(std::min(shape.elements(), kMostThreads))),
+                        dim3(mtl::cuda::kBlockThreads), 0, problem_, shape, operands);
+    });
   }
 
   PoolingProblem problem_;
 };
 
-/// Averages of whole images, T is of all tensors.
+/// Whole images, T is of all tensors.
 template <class T>
 class GlobalPlan final : public Plan {
  public:
@@ -106,14 +104,21 @@ class GlobalPlan final : public Plan {
               static_cast<unsigned>((problem_.source.channels + blockChannels - 1) / blockChannels));
     const dim3 block(cuda::kGlobalThreads);
     auto* const destination = reinterpret_cast<T*>(operands.destination);
-    if (isForward_)
-      return mtl::cuda::launch(stream, cuda::averageImages<T>, grid, block, 0, arguments,
-                               reinterpret_cast<const T*>(operands.source), destination);
     const std::int64_t pixelsOfBlock = arguments.lanes() * kPixelsPerThread;
-    grid.z =
-        static_cast<unsigned>(std::min((problem_.taps() + pixelsOfBlock - 1) / pixelsOfBlock, kMostSlices));
-    mtl::cuda::launch(stream, cuda::spreadAverages<T>, grid, block, 0, arguments,
-                      reinterpret_cast<const T*>(operands.gradient), destination);
+    if (!isForward_)
+      grid.z =
+          static_cast<unsigned>(std::min((problem_.taps() + pixelsOfBlock - 1) / pixelsOfBlock, kMostSlices));
+    withPoolingOperation<CudaMath>(problem_.kind, [&](auto operation) {
+      using Operation = decltype(operation);
+      if constexpr (Operation::kTraits.isLinear) {
+        if (isForward_)
+          mtl::cuda::launch(stream, cuda::poolImages<Operation, T>, grid, block, 0, arguments,
+                            reinterpret_cast<const T*>(operands.source), destination);
+        else
+          mtl::cuda::launch(stream, cuda::spreadShares<Operation, T>, grid, block, 0, arguments,
+                            reinterpret_cast<const T*>(operands.gradient), destination);
+      }
+    });
   }
 
  private:
@@ -130,16 +135,14 @@ class VectorPlan : public SelectivePlan {
  public:
   explicit VectorPlan(const PoolingProblem& problem) : problem_(problem) {}
 
-  [[nodiscard]] std::size_t scratchBytes() const override {
-    return DirectPooling<CudaMemory>::scratchBytes(problem_);
-  }
+  [[nodiscard]] std::size_t scratchBytes() const override { return foundBytes(problem_); }
   [[nodiscard]] std::string_view objectionTo(const Operands& operands) const final {
     const std::string_view objection =
         objectionToUnaligned({operands.source, operands.gradient, operands.destination});
     return objection.empty() ? objectionToUnaligned({operands.saved}, cuda::kLanes<T>) : objection;
   }
   void run(mtl::Stream& stream, const Operands& operands) const final {
-    std::byte* const found = DirectPooling<CudaMemory>::finds(problem()) ? operands.scratch : operands.saved;
+    std::byte* const found = findsWindows(problem()) ? operands.scratch : operands.saved;
     const bool isUnsaved = problem().direction == PoolingDirection::Forward && !problem().saveIndices;
     runVectors(stream,
                {reinterpret_cast<const T*>(operands.source), reinterpret_cast<const T*>(operands.gradient),
@@ -154,9 +157,7 @@ class VectorPlan : public SelectivePlan {
   using Addresses = cuda::PoolingAddresses<T>;
   virtual void runVectors(mtl::Stream& stream, const Addresses& at, bool accumulate) const = 0;
 
-  [[nodiscard]] bool findsIndices() const {
-    return problem_.kind == PoolingKind::Max && DirectPooling<CudaMemory>::finds(problem_);
-  }
+  [[nodiscard]] bool findsIndices() const { return problem_.traits().selects && findsWindows(problem_); }
 
  private:
   PoolingProblem problem_;
@@ -191,21 +192,18 @@ class WindowPlan final : public VectorPlan<T> {
       launch(stream, kernel, pixels, at.source, at.gradient, at.saved,
              reinterpret_cast<const float*>(at.saved), at.destination);
     };
-    const bool isForward = this->problem().direction == PoolingDirection::Forward;
-    switch (this->problem().kind) {
-      case PoolingKind::Max:
-        if (isForward) return pool(cuda::poolWindows<T, PoolingKind::Max>, at.destination);
-        if (this->findsIndices()) pool(cuda::poolWindows<T, PoolingKind::Max>, nullptr);
-        return gather(cuda::gatherWindows<T, PoolingKind::Max>);
-      case PoolingKind::Average:
-        return isForward ? pool(cuda::poolWindows<T, PoolingKind::Average>, at.destination)
-                         : gather(cuda::gatherWindows<T, PoolingKind::Average>);
-      case PoolingKind::L2Norm:
-        if (isForward) return pool(cuda::poolWindows<T, PoolingKind::L2Norm>, at.destination);
-        launch(stream, cuda::divideByNorms<T>, windows_, at.source, at.gradient,
+    withPoolingOperation<CudaMath>(this->problem().kind, [&](auto operation) {
+      using Operation = decltype(operation);
+      if (this->problem().direction == PoolingDirection::Forward)
+        return pool(cuda::poolWindows<Operation, T>, at.destination);
+      if constexpr (Operation::kTraits.selects) {
+        if (this->findsIndices()) pool(cuda::poolWindows<Operation, T>, nullptr);
+      } else if constexpr (!Operation::kTraits.isLinear) {
+        launch(stream, cuda::shareWindows<Operation, T>, windows_, at.source, at.gradient,
                reinterpret_cast<float*>(at.saved));
-        return gather(cuda::gatherWindows<T, PoolingKind::L2Norm>);
-    }
+      }
+      gather(cuda::gatherWindows<Operation, T>);
+    });
   }
 
   PoolingArguments windows_;
@@ -256,7 +254,8 @@ std::shared_ptr<const Base> makePlan(const PoolingProblem& problem) {
 }
 
 Preparation prepareGlobal(const PoolingProblem& problem) {
-  if (!cuda::GlobalPoolingArguments::takes(problem)) return Refusal{"it is for averages of whole images"};
+  if (!cuda::GlobalPoolingArguments::takes(problem))
+    return Refusal{"it is for linear functions of whole images"};
   if (problem.source.images == 0) return Refusal{"there are no images"};
   if (std::string why = objectionToFormats(problem); !why.empty()) return Refusal{std::move(why)};
   return makePlan<Plan, GlobalPlan>(problem);
@@ -269,7 +268,7 @@ std::string objectionToVectors(const PoolingProblem& problem) {
   for (const TensorShape* shape : {&problem.source, &problem.destination, &problem.gradient})
     if ((isGradient || shape != &problem.gradient) && !takesLanes(*shape))
       return "channels or strides are no multiples of 16 bytes";
-  if (problem.kind == PoolingKind::Max && problem.indexBytes() != 1) return "more than 255 taps";
+  if (problem.traits().selects && problem.indexBytes() != 1) return "more than 255 taps";
   return PoolingArguments::fits(problem) ? "" : "sizes leave 31 bits";
 }
 

@@ -5,9 +5,10 @@
 
 #include "mps/core/cuda/elements_cuda.cuh"
 #include "mps/core/cuda/rows_cuda.cuh"
+#include "mps/pooling/cuda/pooling_windows_cuda.cuh"
 #include "mps/pooling/pooling_problem.hpp"
 
-/// Average pooling with one window for each image, which is the image: a block for some channels of an image.
+/// Linear pooling with one window for each image, which is the image: a block for some channels of an image.
 namespace mps::detail::cuda {
 
 inline constexpr std::int32_t kGlobalThreads = 512;
@@ -20,7 +21,7 @@ struct GlobalPoolingArguments {
   std::int64_t pixelStride = 0;
   std::int64_t rowStride = 0;
   std::int64_t imageStride = 0;
-  std::int64_t averageStride = 0;  ///< from one image's averages to the next one's
+  std::int64_t resultStride = 0;  ///< from one image's results to the next one's
   bool accumulate = false;
 
   static constexpr std::int64_t kMostBlockChannels = 64;
@@ -35,15 +36,14 @@ struct GlobalPoolingArguments {
                           (problem.destinationOriginX == 0 && problem.destinationOriginY == 0 &&
                            problem.destination.width == problem.source.width &&
                            problem.destination.height == problem.source.height);
-    return problem.kind == PoolingKind::Average && isWhole(problem.x) && isWhole(problem.y) && showsAll &&
+    return problem.traits().isLinear && isWhole(problem.x) && isWhole(problem.y) && showsAll &&
            problem.taps() <= 0x3FFFFFFF && problem.source.images <= 0x7FFFFFFF &&
            problem.source.channels <= 65535 * kMostBlockChannels;
   }
 
   GlobalPoolingArguments() = default;
-  /// @param images, averages of the problem's tensors
-  GlobalPoolingArguments(const PoolingProblem& problem, const TensorShape& images,
-                         const TensorShape& averages)
+  /// @param images, results of the problem's tensors
+  GlobalPoolingArguments(const PoolingProblem& problem, const TensorShape& images, const TensorShape& results)
       : pixels(static_cast<std::int32_t>(problem.taps())),
         channels(static_cast<std::int32_t>(images.channels)),
         width(images.width),
@@ -51,7 +51,7 @@ struct GlobalPoolingArguments {
         pixelStride(images.pixelStride),
         rowStride(images.rowStride),
         imageStride(images.imageStride),
-        averageStride(averages.imageStride) {}
+        resultStride(results.imageStride) {}
 
   /// Pixels that a block has at a time.
   [[nodiscard]] __host__ __device__ std::int32_t lanes() const {
@@ -75,9 +75,15 @@ struct GlobalPoolingPlace {
         isInside(lane < a.lanes() && channel < a.channels) {}
 };
 
-template <class T>
+/// Divides by the taps, all of which count.
+struct GlobalDivisor {
+  float taps;
+  __device__ float operator()(float value) const { return value / taps; }
+};
+
+template <class Operation, class T>
 __global__ void __launch_bounds__(kGlobalThreads)
-    averageImages(GlobalPoolingArguments a, const T* source, T* destination) {
+    poolImages(GlobalPoolingArguments a, const T* source, T* destination) {
   __shared__ float sums[kGlobalThreads];
   const GlobalPoolingPlace place(a);
   const T* const from = source + blockIdx.x * a.imageStride + place.channel;
@@ -85,28 +91,30 @@ __global__ void __launch_bounds__(kGlobalThreads)
   if (place.isInside) {
 #pragma unroll 8
     for (std::int32_t pixel = place.lane; pixel < a.pixels; pixel += a.lanes())
-      sum += load(from + a.offset(pixel));
+      sum = Operation::add(sum, load(from + a.offset(pixel)));
   }
   sums[threadIdx.x] = sum;
   for (std::int32_t count = a.lanes(); count > 1;) {
     const std::int32_t half = (count + 1) / 2;
     __syncthreads();
-    if (place.lane < count - half) sums[threadIdx.x] += sums[threadIdx.x + half * a.blockChannels.divisor()];
+    if (place.lane < count - half)
+      sums[threadIdx.x] =
+          Operation::merge(sums[threadIdx.x], sums[threadIdx.x + half * a.blockChannels.divisor()]);
     count = half;
   }
   if (place.lane == 0 && place.isInside)
-    store(sums[threadIdx.x] / static_cast<float>(a.pixels),
-          destination + blockIdx.x * a.averageStride + place.channel);
+    store(Operation::finish(sums[threadIdx.x], GlobalDivisor{static_cast<float>(a.pixels)}),
+          destination + blockIdx.x * a.resultStride + place.channel);
 }
 
 /// Blocks (image, channels, slice of the pixels).
-template <class T>
+template <class Operation, class T>
 __global__ void __launch_bounds__(kGlobalThreads)
-    spreadAverages(GlobalPoolingArguments a, const T* gradient, T* destination) {
+    spreadShares(GlobalPoolingArguments a, const T* gradient, T* destination) {
   const GlobalPoolingPlace place(a);
   if (!place.isInside) return;
-  const float share =
-      load(gradient + blockIdx.x * a.averageStride + place.channel) / static_cast<float>(a.pixels);
+  const float share = Operation::share(load(gradient + blockIdx.x * a.resultStride + place.channel),
+                                       GlobalDivisor{static_cast<float>(a.pixels)});
   T* const to = destination + blockIdx.x * a.imageStride + place.channel;
   const auto step = static_cast<std::int32_t>(gridDim.z) * a.lanes();
   for (std::int32_t pixel = static_cast<std::int32_t>(blockIdx.z) * a.lanes() + place.lane; pixel < a.pixels;

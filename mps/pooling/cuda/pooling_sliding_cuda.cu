@@ -71,7 +71,8 @@ std::string SlidingWindows::objectionTo(const PoolingProblem& problem) {
   if (!isKnown || x.kernelSize != y.kernelSize || x.stride != y.stride)
     return "windows are not 2x2 or 3x3 at stride 1 or 2";
   const bool isGradient = problem.direction == PoolingDirection::Gradient;
-  if (isGradient && problem.kind == PoolingKind::L2Norm) return "it has no gradient of norms";
+  if (isGradient && !problem.traits().selects && !problem.traits().isLinear)
+    return "it has no gradient that reads the source";
   const std::int64_t images = problem.source.images;
   if (problem.windows() == 0 || problem.destination.elements() == 0) return "there are no pixels";
   const auto isBesideSource = [](const WindowAxis& axis) {
@@ -110,15 +111,12 @@ void SlidingWindows::pool(mtl::Stream& stream, const PoolingAddresses<T>& at) co
       mtl::cuda::launch(stream, kernel, dim3(windows_.blocks()), dim3(kSlidingThreads), 0, windows_,
                         at.source, at.destination, at.saved);
     };
-    switch (kind_) {
-      case PoolingKind::Max:
-        return at.saved != nullptr ? start(slideWindows<T, PoolingKind::Max, size, stride, true>)
-                                   : start(slideWindows<T, PoolingKind::Max, size, stride>);
-      case PoolingKind::Average:
-        return start(slideWindows<T, PoolingKind::Average, size, stride>);
-      case PoolingKind::L2Norm:
-        return start(slideWindows<T, PoolingKind::L2Norm, size, stride>);
-    }
+    withPoolingOperation<CudaMath>(kind_, [&](auto operation) {
+      using Operation = decltype(operation);
+      if constexpr (Operation::kTraits.selects)
+        if (at.saved != nullptr) return start(slideWindows<Operation, T, size, stride, true>);
+      start(slideWindows<Operation, T, size, stride, false>);
+    });
   });
 }
 
@@ -131,10 +129,11 @@ void SlidingWindows::gather(mtl::Stream& stream, const PoolingAddresses<T>& at, 
       mtl::cuda::launch(stream, kernel, dim3(cells.blocks()), dim3(kSlidingThreads), 0, cells, at.gradient,
                         at.saved, at.destination);
     };
-    if (kind_ == PoolingKind::Max)
-      start(slideCells<T, PoolingKind::Max, size, stride>);
-    else
-      start(slideCells<T, PoolingKind::Average, size, stride>);
+    withPoolingOperation<CudaMath>(kind_, [&](auto operation) {
+      using Operation = decltype(operation);
+      if constexpr (Operation::kTraits.selects || Operation::kTraits.isLinear)
+        start(slideCells<Operation, T, size, stride>);
+    });
   });
 }
 

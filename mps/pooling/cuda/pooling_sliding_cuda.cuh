@@ -2,7 +2,6 @@
 
 #include <type_traits>
 
-#include "mps/core/cuda/special_functions_cuda.cuh"
 #include "mps/pooling/cuda/pooling_vectors_cuda.cuh"
 
 /// Pooling with the windows that networks use: 2x2 and 3x3 at strides 1 and 2. A thread slides down a column with 16
@@ -59,10 +58,10 @@ class SlidingWindows {
 
   explicit SlidingWindows(const PoolingProblem& problem);
 
-  /// The forward pass. Of maxima the destination may be null, or the saved indices.
+  /// The forward pass. The destination may be null where a tap is selected, or the saved indices.
   template <class T>
   void pool(mtl::Stream& stream, const PoolingAddresses<T>& at) const;
-  /// The gradient of maxima, from saved indices, and of averages.
+  /// The gradient of what selects a tap, from saved indices, and of linear functions.
   template <class T>
   void gather(mtl::Stream& stream, const PoolingAddresses<T>& at, bool accumulate) const;
 
@@ -94,28 +93,27 @@ struct SlidingPlace {
 };
 
 /// What some taps, in row-major order, come to. Taps outside the source are outside().
-/// @tparam hasTaps whether the numbers of the chosen ones are wanted, of maxima
-template <class T, PoolingKind kind, bool hasTaps = false>
-struct WindowSum {
+/// @tparam hasTaps whether the numbers of the selected ones are wanted
+template <class Operation, class T, bool hasTaps>
+struct WindowPart {
   static constexpr int kLanes = cuda::kLanes<T>;
   Lanes<T> value;
   std::int32_t tap[hasTaps ? kLanes : 1];
 
   __device__ static uint4 outside() {
-    if (kind != PoolingKind::Max) return {0, 0, 0, 0};
+    if constexpr (!Operation::kTraits.selects) return {0, 0, 0, 0};
     // Minus infinity. Where an outside zero wins, it wins over this, too.
     constexpr unsigned least = sizeof(T) == sizeof(float) ? 0xFF800000U : 0xFC00FC00U;
     return {least, least, least, least};
   }
   /// A row of taps, the first of which has number 0.
   template <int taps>
-  __device__ static WindowSum ofRow(const uint4 (&vectors)[taps]) {
-    WindowSum row{};
+  __device__ static WindowPart ofRow(const uint4 (&vectors)[taps]) {
+    WindowPart row{};
 #pragma unroll
     for (int p = 0; p < taps; ++p) {
-      WindowSum one{lanesOf(vectors[p], static_cast<const T*>(nullptr))};
-      if constexpr (kind == PoolingKind::L2Norm)
-        for (float& v : one.value.values) v *= v;
+      WindowPart one{lanesOf(vectors[p], static_cast<const T*>(nullptr))};
+      for (float& v : one.value.values) v = Operation::first(v);
       if (p == 0)
         row = one;
       else
@@ -124,15 +122,13 @@ struct WindowSum {
     return row;
   }
   /// Adds taps that come later; their numbers begin at `first`.
-  __device__ void join(const WindowSum& later, int first) {
+  __device__ void join(const WindowPart& later, int first) {
 #pragma unroll
     for (int lane = 0; lane < kLanes; ++lane) {
       float& known = value.values[lane];
       const float next = later.value.values[lane];
-      if constexpr (kind != PoolingKind::Max) {
-        known += next;
-      } else if constexpr (!hasTaps) {
-        known = largerOrNaN(known, next);
+      if constexpr (!hasTaps) {
+        known = Operation::merge(known, next);
       } else {
         const bool wins = !(next <= known) && known == known;
         known = wins ? next : known;
@@ -169,11 +165,11 @@ __device__ inline uint4 loadVector(const void* from) {
 
 /// The windows of a part. @param destination null: only the taps are wanted
 /// @param saved of taps
-template <class T, PoolingKind kind, int kernelSize, int stride, bool hasTaps = false>
+template <class Operation, class T, int kernelSize, int stride, bool hasTaps>
 __global__ void __launch_bounds__(kSlidingThreads, kSlidingBlocks)
     slideWindows(SlidingArguments a, const T* source, T* destination, std::uint8_t* saved) {
   constexpr int kept = kernelSize - stride;  // rows that the next window reads, too
-  using Sum = WindowSum<T, kind, hasTaps>;
+  using Part = WindowPart<Operation, T, hasTaps>;
   const std::uint32_t thread = blockIdx.x * blockDim.x + threadIdx.x;
   if (thread >= a.threads) return;
   const SlidingPlace at(a, thread, kLanes<T>);
@@ -196,7 +192,7 @@ __global__ void __launch_bounds__(kSlidingThreads, kSlidingBlocks)
     const std::int64_t row = a.y.clamped(y) * a.source.row;
 #pragma unroll
     for (int p = 0; p < kernelSize; ++p) {
-      vectors[p] = Sum::outside();
+      vectors[p] = Part::outside();
       if (a.clamps || (isInside && isColumnInside[p])) vectors[p] = loadVector(columns[p] + row);
     }
     ++y;
@@ -212,43 +208,43 @@ __global__ void __launch_bounds__(kSlidingThreads, kSlidingBlocks)
 #pragma unroll
     for (int k = 0; k < stride; ++k)
       if (w < at.count) loadRow(next[w][k]);
-  Sum rows[kernelSize];
+  Part rows[kernelSize];
 #pragma unroll
-  for (int q = 0; q < kept; ++q) rows[q] = Sum::ofRow(first[q]);
+  for (int q = 0; q < kept; ++q) rows[q] = Part::ofRow(first[q]);
 
-  const std::int32_t countedColumns =
-      kind == PoolingKind::Average ? a.x.countedTaps(at.column, a.countsNearTaps) : 0;
+  constexpr bool selects = Operation::kTraits.selects;
+  constexpr bool countsTaps = Operation::kTraits.countsTaps;
+  const std::int32_t countedColumns = countsTaps ? a.x.countedTaps(at.column, a.countsNearTaps) : 0;
   std::int32_t window = at.line;
   // Where rows were moved from one array to another, their loads would be waited for.
   const auto finishWindow = [&](std::int32_t i, uint4(&vectors)[stride][kernelSize]) {
 #pragma unroll
-    for (int k = 0; k < stride; ++k) rows[kept + k] = Sum::ofRow(vectors[k]);
+    for (int k = 0; k < stride; ++k) rows[kept + k] = Part::ofRow(vectors[k]);
     if (i + ahead < at.count) {
 #pragma unroll
       for (int k = 0; k < stride; ++k) loadRow(vectors[k]);
     }
-    Sum sum = rows[0];
+    Part part = rows[0];
 #pragma unroll
-    for (int q = 1; q < kernelSize; ++q) sum.join(rows[q], kernelSize * q);
+    for (int q = 1; q < kernelSize; ++q) part.join(rows[q], kernelSize * q);
 #pragma unroll
     for (int q = 0; q < kept; ++q) rows[q] = rows[q + stride];
 
     const std::int32_t firstY = a.y.firstTap(window);
-    if constexpr (kind == PoolingKind::Max) {
+    if constexpr (selects) {
       const bool isPartial = isPartialColumn || firstY < 0 || firstY + kernelSize > a.y.sourceSize;
-      if (a.zeroWins && isPartial) sum.joinOutsideZero();
+      if (a.zeroWins && isPartial) part.joinOutsideZero();
       if constexpr (hasTaps)
-        sum.storeTaps(
+        part.storeTaps(
             a, kernelSize, -firstY, -firstX,
             saved + at.image * a.savedImage + window * a.savedRow + at.column * a.savedPixel + at.channel);
-    } else if constexpr (kind == PoolingKind::Average) {
-      divideByTaps(a, a.y.countedTaps(window, a.countsNearTaps) * countedColumns, sum.value);
     } else {
-      for (float& value : sum.value.values) value = sqrtf(value);
+      finish<Operation>(
+          a, countsTaps ? a.y.countedTaps(window, a.countsNearTaps) * countedColumns : a.allTaps, part.value);
     }
     if (destination != nullptr)
-      storeLanes(sum.value, destination + at.image * a.destination.image + window * a.destination.row +
-                                at.column * a.destination.pixel + at.channel);
+      storeLanes(part.value, destination + at.image * a.destination.image + window * a.destination.row +
+                                 at.column * a.destination.pixel + at.channel);
     ++window;
   };
   for (std::int32_t i = 0; i < at.count; i += ahead)
@@ -266,12 +262,12 @@ __device__ float weightOf(std::int32_t taps) {
 
 /// The gradient for the cells of a part: a row of windows is read once and added to all rows of pixels that its taps
 /// read.
-template <class T, PoolingKind kind, int kernelSize, int stride>
+template <class Operation, class T, int kernelSize, int stride>
 __global__ void __launch_bounds__(kSlidingThreads, kSlidingBlocks)
     slideCells(SlidingArguments a, const T* gradient, const std::uint8_t* saved, T* destination) {
   constexpr int lanes = kLanes<T>;
   constexpr int reach = (kernelSize + stride - 1) / stride;  // windows of an axis that read a cell
-  constexpr bool isMaximum = kind == PoolingKind::Max;
+  constexpr bool selects = Operation::kTraits.selects;
   const std::uint32_t thread = blockIdx.x * blockDim.x + threadIdx.x;
   if (thread >= a.threads) return;
   const SlidingPlace at(a, thread, lanes);
@@ -284,22 +280,22 @@ __global__ void __launch_bounds__(kSlidingThreads, kSlidingBlocks)
 #pragma unroll
   for (int b = 0; b < reach; ++b) {
     isColumn[b] = cellX - b >= 0 && cellX - b < a.x.windows;
-    weights[b] = isMaximum ? 1.0F : weightOf<kernelSize>(a.x.countedTaps(cellX - b, a.countsNearTaps));
+    weights[b] = selects ? 1.0F : weightOf<kernelSize>(a.x.countedTaps(cellX - b, a.countsNearTaps));
   }
   struct WindowRow {
     uint4 gradients[reach];
-    IndexBytes<lanes> chosen[isMaximum ? reach : 1];
+    IndexBytes<lanes> chosen[selects ? reach : 1];
   };
   // What is outside are zeros, which change no sum whatever tap they have chosen.
   const auto load = [&](std::int32_t row, WindowRow& to) {
 #pragma unroll
     for (int b = 0; b < reach; ++b) {
       to.gradients[b] = {0, 0, 0, 0};
-      if constexpr (isMaximum) to.chosen[b] = {};
+      if constexpr (selects) to.chosen[b] = {};
       if (!isColumn[b] || row < 0 || row >= a.y.windows) continue;
       to.gradients[b] = loadVector(gradient + at.image * a.gradient.image + row * a.gradient.row +
                                    (cellX - b) * a.gradient.pixel + at.channel);
-      if constexpr (isMaximum)
+      if constexpr (selects)
         to.chosen[b] = IndexBytes<lanes>::load(saved + at.image * a.savedImage + row * a.savedRow +
                                                (cellX - b) * a.savedPixel + at.channel);
     }
@@ -316,7 +312,10 @@ __global__ void __launch_bounds__(kSlidingThreads, kSlidingBlocks)
       if (y >= 0 && y < a.y.sourceSize && x >= 0 && x < a.x.sourceSize)
 #pragma unroll
         for (int lane = 0; lane < lanes; ++lane)
-          result.values[lane] = isMaximum ? ofRow[dx][lane] : a.byAllTaps(ofRow[dx][lane]);
+          if constexpr (selects)
+            result.values[lane] = ofRow[dx][lane];
+          else
+            result.values[lane] = Operation::share(ofRow[dx][lane], a.byAllTaps);
       T* const to = destination + at.image * a.destination.image + (y - a.originY) * a.destination.row +
                     (x - a.originX) * a.destination.pixel + at.channel;
       if (a.accumulate) addTo(to, result);
@@ -331,21 +330,21 @@ __global__ void __launch_bounds__(kSlidingThreads, kSlidingBlocks)
   for (std::int32_t i = 1 - reach; i < at.count; ++i, ++row) {
     const WindowRow present = next;
     if (i + 1 < at.count) load(row + 1, next);
-    const float rowWeight = isMaximum ? 1.0F : weightOf<kernelSize>(a.y.countedTaps(row, a.countsNearTaps));
+    const float rowWeight = selects ? 1.0F : weightOf<kernelSize>(a.y.countedTaps(row, a.countsNearTaps));
 #pragma unroll
     for (int b = 0; b < reach; ++b) {
       Lanes<T> g = lanesOf(present.gradients[b], static_cast<const T*>(nullptr));
-      if constexpr (!isMaximum)
+      if constexpr (!selects)
         for (float& value : g.values) value *= rowWeight * weights[b];
 #pragma unroll
       for (int lane = 0; lane < lanes; ++lane) {
-        const std::int32_t chosen = isMaximum ? present.chosen[isMaximum ? b : 0].at(lane) : 0;
+        const std::int32_t chosen = selects ? present.chosen[selects ? b : 0].at(lane) : 0;
 #pragma unroll
         for (int q = 0; q < kernelSize; ++q)
 #pragma unroll
           for (int dx = 0; dx < stride; ++dx) {
             const int p = dx + stride * b;
-            if (p < kernelSize && (!isMaximum || chosen == p + kernelSize * q))
+            if (p < kernelSize && (!selects || chosen == p + kernelSize * q))
               sums[q][dx][lane] += g.values[lane];
           }
       }

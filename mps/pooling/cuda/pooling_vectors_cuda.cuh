@@ -102,32 +102,46 @@ __device__ void choose(const PoolingArguments& a, const TapRange& rows, const Ta
       if (isCutOffByReLU(best.values[lane])) index[lane] = kNoIndex;
 }
 
-/// Divides a sum by the number of taps that count.
-template <class T>
-__device__ void divideByTaps(const PoolingArguments& a, std::int32_t taps, Lanes<T>& sum) {
-  if (taps == a.allTaps) {
-    for (float& value : sum.values) value = a.byAllTaps(value);
-    return;
-  }
-  const auto divisor = static_cast<float>(max(1, taps));  // without a tap the sum is 0
-  for (float& value : sum.values) value /= divisor;
+/// Calls with(what divides by the number of taps that count).
+template <class With>
+__device__ void withDivisor(const PoolingArguments& a, std::int32_t taps, With with) {
+  if (taps == a.allTaps) return with(a.byAllTaps);
+  const auto divisor = static_cast<float>(max(1, taps));  // without a tap there is nothing to divide
+  with([divisor](float value) { return value / divisor; });
 }
 
-template <class T>
-__device__ Lanes<T> normOf(const PoolingArguments& a, const TapRange& rows, const TapRange& columns,
-                           const T* image) {
-  Lanes<T> sum{};
+/// What a window's partial results come to. @param taps that count
+template <class Operation, class T>
+__device__ void finish(const PoolingArguments& a, std::int32_t taps, Lanes<T>& partial) {
+  withDivisor(a, taps, [&](const auto& divide) {
+    for (float& value : partial.values) value = Operation::finish(value, divide);
+  });
+}
+
+/// Taps of window (x, y) that count, where the function asks.
+template <class Operation>
+__device__ std::int32_t countedTaps(const PoolingArguments& a, std::int32_t y, std::int32_t x) {
+  if constexpr (Operation::kTraits.countsTaps)
+    return a.y.countedTaps(y, a.countsNearTaps) * a.x.countedTaps(x, a.countsNearTaps);
+  return a.allTaps;
+}
+
+/// The result of window (x, y).
+template <class Operation, class T>
+__device__ Lanes<T> resultOf(const PoolingArguments& a, std::int32_t y, std::int32_t x, const TapRange& rows,
+                             const TapRange& columns, const T* image) {
+  Lanes<T> partial{};
   forEachTap(a, rows, columns, image, [&](std::int32_t /*tap*/, const Lanes<T>& values) {
     for (int lane = 0; lane < kLanes<T>; ++lane)
-      sum.values[lane] = fmaf(values.values[lane], values.values[lane], sum.values[lane]);
+      partial.values[lane] = Operation::add(partial.values[lane], values.values[lane]);
   });
-  for (float& value : sum.values) value = sqrtf(value);
-  return sum;
+  finish<Operation>(a, countedTaps<Operation>(a, y, x), partial);
+  return partial;
 }
 
 /// The forward pass. @param destination null: the indices alone are wanted
-/// @param saved of maxima, dense; or null
-template <class T, PoolingKind kind>
+/// @param saved of selected taps, dense; or null
+template <class Operation, class T>
 __global__ void poolWindows(PoolingArguments a, const T* source, T* destination, std::uint8_t* saved) {
   constexpr int lanes = kLanes<T>;
   forEachRow(a.grid, [&](std::uint32_t number) {
@@ -138,20 +152,14 @@ __global__ void poolWindows(PoolingArguments a, const T* source, T* destination,
       const TapRange columns(a.x, piece.x, a.clamps);
       const T* const image = source + row.image * a.source.image + piece.channel;
       Lanes<T> result{};
-      if constexpr (kind == PoolingKind::Max) {
+      if constexpr (Operation::kTraits.selects) {
         std::int32_t index[lanes];
         choose(a, rows, columns, image, result, index);
         if (saved != nullptr)
           IndexBytes<lanes>::of(index).store(
               saved + (static_cast<std::int64_t>(number) * a.grid.pieces + pieceNumber) * lanes);
-      } else if constexpr (kind == PoolingKind::Average) {
-        forEachTap(a, rows, columns, image, [&](std::int32_t /*tap*/, const Lanes<T>& values) {
-          for (int lane = 0; lane < lanes; ++lane) result.values[lane] += values.values[lane];
-        });
-        divideByTaps(a, a.y.countedTaps(row.y, a.countsNearTaps) * a.x.countedTaps(piece.x, a.countsNearTaps),
-                     result);
       } else {
-        result = normOf(a, rows, columns, image);
+        result = resultOf<Operation>(a, row.y, piece.x, rows, columns, image);
       }
       if (destination != nullptr)
         storeLanes(result, destination + row.image * a.destination.image + row.y * a.destination.row +
@@ -160,9 +168,9 @@ __global__ void poolWindows(PoolingArguments a, const T* source, T* destination,
   });
 }
 
-/// g / norm of each window, 0 where the norm is 0; dense float32, for gatherWindows.
-template <class T>
-__global__ void divideByNorms(PoolingArguments a, const T* source, const T* gradient, float* quotients) {
+/// The share of each window, dense float32, for gatherWindows.
+template <class Operation, class T>
+__global__ void shareWindows(PoolingArguments a, const T* source, const T* gradient, float* shares) {
   constexpr int lanes = kLanes<T>;
   forEachRow(a.grid, [&](std::uint32_t number) {
     const Row row(a.height, number);
@@ -171,17 +179,18 @@ __global__ void divideByNorms(PoolingArguments a, const T* source, const T* grad
     const T* const from = gradient + row.image * a.gradient.image + row.y * a.gradient.row;
     forEachPiece(a.grid, [&](std::uint32_t pieceNumber) {
       const Piece piece(a.vectors, pieceNumber, lanes);
-      const Lanes<T> norm = normOf(a, rows, TapRange(a.x, piece.x, false), image + piece.channel);
+      const Lanes<T> result =
+          resultOf<Operation>(a, row.y, piece.x, rows, TapRange(a.x, piece.x, false), image + piece.channel);
       const Lanes<T> g = loadLanes(from + piece.x * a.gradient.pixel + piece.channel);
-      float* const to = quotients + (static_cast<std::int64_t>(number) * a.grid.pieces + pieceNumber) * lanes;
-      for (int lane = 0; lane < lanes; lane += 4) {
-        Lanes<float> quotient;
-        for (int k = 0; k < 4; ++k) {
-          const float n = norm.values[lane + k];
-          quotient.values[k] = n == 0 ? 0.0F : g.values[lane + k] / n;
+      float* const to = shares + (static_cast<std::int64_t>(number) * a.grid.pieces + pieceNumber) * lanes;
+      withDivisor(a, countedTaps<Operation>(a, row.y, piece.x), [&](const auto& divide) {
+        for (int lane = 0; lane < lanes; lane += 4) {
+          Lanes<float> share;
+          for (int k = 0; k < 4; ++k)
+            share.values[k] = Operation::share(g.values[lane + k], result.values[lane + k], divide);
+          storeLanes(share, to + lane);
         }
-        storeLanes(quotient, to + lane);
-      }
+      });
     });
   });
 }
@@ -194,11 +203,13 @@ __device__ void addTo(const T* place, Lanes<T>& sum) {
 }
 
 /// The gradient: each pixel sums what the windows that read it give.
-/// @param saved of maxima: the chosen taps
-/// @param quotients of norms: what divideByNorms has found
-template <class T, PoolingKind kind>
+/// @param saved the selected taps, where the function selects
+/// @param shares what shareWindows has found, where the function is not linear
+template <class Operation, class T>
 __global__ void gatherWindows(PoolingArguments a, const T* source, const T* gradient,
-                              const std::uint8_t* saved, const float* quotients, T* destination) {
+                              const std::uint8_t* saved, const float* shares, T* destination) {
+  constexpr bool selects = Operation::kTraits.selects;
+  constexpr bool isLinear = Operation::kTraits.isLinear;
   constexpr int lanes = kLanes<T>;
   const std::int32_t channels = static_cast<std::int32_t>(a.vectors.divisor()) * lanes;
   forEachRow(a.grid, [&](std::uint32_t number) {
@@ -218,21 +229,23 @@ __global__ void gatherWindows(PoolingArguments a, const T* source, const T* grad
         const std::int64_t dense =
             ((static_cast<std::int64_t>(row.image) * a.y.windows + j) * a.x.windows + i) * channels +
             piece.channel;
-        if constexpr (kind == PoolingKind::L2Norm) {
+        if constexpr (!selects && !isLinear) {
           for (int lane = 0; lane < lanes; lane += 4) {
-            const Lanes<float> quotient = loadLanes(quotients + dense + lane);
-            for (int k = 0; k < 4; ++k) sum.values[lane + k] += quotient.values[k];
+            const Lanes<float> share = loadLanes(shares + dense + lane);
+            for (int k = 0; k < 4; ++k) sum.values[lane + k] += share.values[k];
           }
         } else {
-          Lanes<T> g = loadLanes(gradient + row.image * a.gradient.image + j * a.gradient.row +
-                                 i * a.gradient.pixel + piece.channel);
-          if constexpr (kind == PoolingKind::Max) {
+          const Lanes<T> g = loadLanes(gradient + row.image * a.gradient.image + j * a.gradient.row +
+                                       i * a.gradient.pixel + piece.channel);
+          if constexpr (selects) {
             const auto chosen = IndexBytes<lanes>::load(saved + dense);
             for (int lane = 0; lane < lanes; ++lane)
               if (chosen.at(lane) == p + a.x.kernelSize * q) sum.values[lane] += g.values[lane];
           } else {
-            divideByTaps(a, a.y.countedTaps(j, a.countsNearTaps) * a.x.countedTaps(i, a.countsNearTaps), g);
-            for (int lane = 0; lane < lanes; ++lane) sum.values[lane] += g.values[lane];
+            withDivisor(a, countedTaps<Operation>(a, j, i), [&](const auto& divide) {
+              for (int lane = 0; lane < lanes; ++lane)
+                sum.values[lane] += Operation::share(g.values[lane], divide);
+            });
           }
         }
       };
@@ -243,11 +256,13 @@ __global__ void gatherWindows(PoolingArguments a, const T* source, const T* grad
           if (p >= 0) add(j, q, i, p);
         }
       }
-      if (kind == PoolingKind::L2Norm && isRead) {  // else 0 even where the source is infinite
-        const Lanes<T> factor = loadLanes(source + row.image * a.source.image + y * a.source.row +
-                                          x * a.source.pixel + piece.channel);
-        for (int lane = 0; lane < lanes; ++lane) sum.values[lane] *= factor.values[lane];
-      }
+      if constexpr (!selects && !isLinear)
+        if (isRead) {  // else 0 even where the source is infinite
+          const Lanes<T> pixel = loadLanes(source + row.image * a.source.image + y * a.source.row +
+                                           x * a.source.pixel + piece.channel);
+          for (int lane = 0; lane < lanes; ++lane)
+            sum.values[lane] = Operation::factor(sum.values[lane], pixel.values[lane]);
+        }
       T* const to = destination + row.image * a.destination.image + row.y * a.destination.row +
                     piece.x * a.destination.pixel + piece.channel;
       if (a.accumulate) addTo(to, sum);

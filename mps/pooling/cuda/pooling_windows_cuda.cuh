@@ -8,6 +8,7 @@
 #include "mps/core/cuda/elements_cuda.cuh"
 #include "mps/core/cuda/quotient_cuda.cuh"
 #include "mps/core/cuda/rows_cuda.cuh"
+#include "mps/pooling/pooling_operations-inl.hpp"
 #include "mps/pooling/pooling_problem.hpp"
 
 /// What the pooling kernels know about a problem, in 32-bit numbers, and how they find windows and taps.
@@ -24,7 +25,7 @@ struct PoolingAxis {
   std::int32_t origin = 0;  ///< source coordinate of the first tap of window 0
   Divider byStride;
   Divider byDilation;
-  /// Average with Clamp: taps up to so far outside count.
+  /// With Clamp taps up to so far outside count.
   std::int32_t zeroPadSize = 0;
 
   static constexpr std::int64_t kLargest = std::int64_t{1} << 29U;
@@ -57,7 +58,7 @@ struct PoolingAxis {
                : min(kernelSize, static_cast<std::int32_t>(byDilation.divide(
                                      static_cast<std::uint32_t>(coordinate - first + dilation - 1))));
   }
-  /// Taps of a window that count for average pooling. @param clamps only those near the source do
+  /// Taps of a window that count. @param clamps only those near the source do
   __device__ std::int32_t countedTaps(std::int32_t window, bool clamps) const {
     if (!clamps) return kernelSize;
     const std::int32_t first = firstTap(window);
@@ -154,10 +155,10 @@ struct PoolingArguments {
   Divider height;   ///< rows of an image of what the grid covers
   Divider vectors;  ///< pieces of a pixel
   PoolingAxis y, x;
-  bool clamps = false;          ///< maxima: outside taps stand for the nearest pixel
-  bool zeroWins = false;        ///< maxima: an outside tap is 0
-  bool afterReLU = false;       ///< maxima: those that a ReLU cut off have no index
-  bool countsNearTaps = false;  ///< averages: only taps near the source count
+  bool clamps = false;          ///< outside taps stand for the nearest pixel
+  bool zeroWins = false;        ///< an outside tap is 0
+  bool afterReLU = false;       ///< what a ReLU cut off has no index
+  bool countsNearTaps = false;  ///< only taps near the source count
   Quotient byAllTaps;
   std::int32_t allTaps = 1;
   Strides source, destination, gradient;
@@ -181,10 +182,10 @@ struct PoolingArguments {
   explicit PoolingArguments(const PoolingProblem& problem)
       : y(problem.y, problem.zeroPadSizeY),
         x(problem.x, problem.zeroPadSizeX),
-        clamps(problem.kind == PoolingKind::Max && problem.edgeMode == ImageEdgeMode::Clamp),
-        zeroWins(problem.kind == PoolingKind::Max && problem.edgeMode == ImageEdgeMode::Zero),
+        clamps(problem.clampsTaps()),
+        zeroWins(problem.traits().selects && problem.edgeMode == ImageEdgeMode::Zero),
         afterReLU(problem.afterReLU),
-        countsNearTaps(problem.kind == PoolingKind::Average && problem.edgeMode == ImageEdgeMode::Clamp),
+        countsNearTaps(problem.traits().countsTaps && problem.edgeMode == ImageEdgeMode::Clamp),
         byAllTaps(static_cast<float>(problem.taps())),
         allTaps(static_cast<std::int32_t>(problem.taps())),
         source(problem.source),

@@ -35,17 +35,13 @@ struct ReductionCase {
     problem.destination = problem.source;
     return problem;
   }
-  [[nodiscard]] bool hasGradient() const {
-    return operation != ReductionOperation::ArgumentMin && operation != ReductionOperation::ArgumentMax;
-  }
-  [[nodiscard]] bool takesExtremum() const {
-    return operation != ReductionOperation::Sum && operation != ReductionOperation::Mean;
-  }
+  [[nodiscard]] bool hasGradient() const { return !traitsOf(operation).isArgument; }
+  [[nodiscard]] bool takesExtremum() const { return !traitsOf(operation).sums; }
   /// Whether all of its partial sums are representable for small integers: a mean divides.
   [[nodiscard]] bool isExact() const {
     const std::int64_t count =
         forward(ImageFeatureChannelFormat::Float32, ImageFeatureChannelFormat::Float32).count();
-    return operation != ReductionOperation::Mean || (count & (count - 1)) == 0;
+    return !traitsOf(operation).divides || (count & (count - 1)) == 0;
   }
 
  private:
@@ -81,9 +77,7 @@ inline std::vector<ReductionCase> reductionCases() {
     for (const auto operation :
          {ReductionOperation::Min, ReductionOperation::Max, ReductionOperation::Sum, ReductionOperation::Mean,
           ReductionOperation::ArgumentMin, ReductionOperation::ArgumentMax}) {
-      const bool isArgument =
-          operation == ReductionOperation::ArgumentMin || operation == ReductionOperation::ArgumentMax;
-      if (isArgument && axis != ReductionAxis::FeatureChannels) continue;
+      if (traitsOf(operation).isArgument && axis != ReductionAxis::FeatureChannels) continue;
       if (axis == ReductionAxis::Spatial && operation != ReductionOperation::Mean) continue;
       for (const Size& size : sizes)
         cases.push_back({std::string(size.name) + "Axis" + std::to_string(static_cast<int>(axis)) +

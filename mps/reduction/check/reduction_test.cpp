@@ -5,6 +5,7 @@
 #include "mps/core/image/state.hpp"
 #include "mps/core/testing/test_images.hpp"
 #include "mps/reduction/reduction_node.hpp"
+#include "mps/reduction/reduction_problem.hpp"
 
 /// The public classes and nodes. The arithmetic over all shapes is tested with the
 /// plans.
@@ -205,9 +206,7 @@ void expectNode(const std::shared_ptr<mtl::Device>& device, const std::string& n
   const auto kernel = std::dynamic_pointer_cast<Kernel>(node->makeKernel(device));
   ASSERT_NE(kernel, nullptr);
   EXPECT_EQ(kernel->clipRectSource(), node->clipRectSource());
-  const bool isArgument = kernel->operation() == ReductionOperation::ArgumentMin ||
-                          kernel->operation() == ReductionOperation::ArgumentMax;
-  if (isArgument) {
+  if (detail::traitsOf(kernel->operation()).isArgument) {
     EXPECT_TRUE(names(errorOf([&] { node->gradientFilter(NNImageNode::create()); }), {name, "no gradient"}));
     return;
   }

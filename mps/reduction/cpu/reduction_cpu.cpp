@@ -24,9 +24,8 @@ class Reducer {
   Reducer(const ReductionProblem& problem, const Operands& operands, bool streams)
       : problem_(problem),
         operands_(operands),
-        factor_(problem.operation == ReductionOperation::Mean ? static_cast<float>(problem.count())
-                                                              : problem.scale),
-        divides_(problem.operation == ReductionOperation::Mean),
+        traits_(traitsOf(problem.operation)),
+        factor_(problem.factor()),
         streams_(streams) {}
 
   /// Pixel (y, x) of image n of the result, channels [begin, begin + count), at most kStage.
@@ -51,7 +50,7 @@ class Reducer {
       const std::int64_t count = std::min(kStage, source.width - first);
       withElementType(source.format, [&](auto element) {
         const auto* const from = at<decltype(element)>(operands_.source, source, n, y, first, 0);
-        if (isArgument())
+        if (traits_.isArgument)
           withExtremum(problem_.operation, [&](auto take) {
             for (std::int64_t x = 0; x < count; ++x)
               values_[x] = static_cast<float>(findChannel(take, from + x * source.pixelStride, channels));
@@ -85,7 +84,7 @@ class Reducer {
       for (std::int64_t begin = 0; begin < channels; begin += kStage) {
         const std::int64_t count = std::min(kStage, channels - begin);
         loadGradient(n, fromY, x, begin, count);
-        scaleRun(values_, factor_, divides_, count);
+        scaleRun(values_, factor_, traits_.divides, count);
         withFloatType(shape.format, [&](auto element) {
           copyToPixels(grid, values_, static_cast<std::size_t>(count), operands_.accumulate, streams_,
                        at<decltype(element)>(operands_.destination, shape, n, y, x, begin));
@@ -156,10 +155,6 @@ class Reducer {
     else
       function(0.0F);
   }
-  [[nodiscard]] bool isArgument() const {
-    return problem_.operation == ReductionOperation::ArgumentMin ||
-           problem_.operation == ReductionOperation::ArgumentMax;
-  }
   /// The pixels of that shape that make a pixel of the result.
   [[nodiscard]] PixelGrid gridOf(const TensorShape& shape) const {
     return {problem_.axis == ReductionAxis::Row ? 1 : shape.height,
@@ -173,7 +168,7 @@ class Reducer {
     for (std::int64_t first = 0; first < g.width; first += most) {
       const std::int64_t count = std::min(most, g.width - first);
       loadGradient(n, y, first, 0, count);
-      scaleRun(values_, factor_, divides_, count);
+      scaleRun(values_, factor_, traits_.divides, count);
       for (std::int64_t x = 0; x < count; ++x) {
         const auto value = hn::Set(d, values_[x]);
         writePixel(n, y, first + x, [&](std::size_t) HWY_ATTR { return value; });
@@ -209,7 +204,7 @@ class Reducer {
   void store(std::int64_t n, std::int64_t y, std::int64_t x, std::int64_t c, std::int64_t begin,
              std::int64_t count) {
     const TensorShape& result = problem_.result;
-    if (!problem_.selects() && !isArgument()) scaleRun(values_ + begin, factor_, divides_, count);
+    if (traits_.sums) scaleRun(values_ + begin, factor_, traits_.divides, count);
     withElementType(result.format, [&](auto element) {
       convertFromFloats(values_ + begin, at<decltype(element)>(operands_.destination, result, n, y, x, c),
                         static_cast<std::size_t>(count));
@@ -218,8 +213,8 @@ class Reducer {
 
   const ReductionProblem& problem_;
   const Operands& operands_;
+  ReductionTraits traits_;
   float factor_;
-  bool divides_;
   bool streams_;
   alignas(64) float values_[kStage];
   alignas(64) std::int32_t numbers_[kStage];
@@ -325,14 +320,12 @@ TensorShape reducedShape(const TensorShape& source, ReductionAxis axis, ImageFea
 }
 
 std::string ReductionProblem::describe() const {
-  const char* const operations[] = {
-      "minimum", "maximum", "sum", "mean", "argument of minimum", "argument of maximum"};
   const char* const axes[] = {"rows", "columns", "feature channels", "pixels"};
   const bool isForward = direction == ReductionDirection::Forward;
-  return std::string(operations[static_cast<std::size_t>(operation)]) + " of " +
-         axes[static_cast<std::size_t>(axis)] + (isForward ? "" : ", gradient") + ", scale " +
-         std::to_string(scale) + ", " + source.describe() + (isForward ? " -> " : ", gradient ") +
-         result.describe() + (isForward ? "" : " -> " + destination.describe());
+  return std::string(traitsOf(operation).name) + " of " + axes[static_cast<std::size_t>(axis)] +
+         (isForward ? "" : ", gradient") + ", scale " + std::to_string(scale) + ", " + source.describe() +
+         (isForward ? " -> " : ", gradient ") + result.describe() +
+         (isForward ? "" : " -> " + destination.describe());
 }
 
 std::span<const Implementation<ReductionProblem>> reductionImplementationsCpu() {

@@ -17,7 +17,7 @@
 #include <type_traits>
 
 #include "mps/core/cpu/vector_runs-inl.hpp"
-#include "mps/reduction/reduction_operation.hpp"
+#include "mps/reduction/reduction_problem.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace mps::detail::HWY_NAMESPACE {
@@ -57,14 +57,14 @@ struct TakeExtremum {
 /// Calls body(TakeExtremum<...>()) or body(TakeSum()).
 template <class Body>
 void withExtremum(ReductionOperation operation, Body&& body) {
-  if (operation == ReductionOperation::Min || operation == ReductionOperation::ArgumentMin)
+  if (traitsOf(operation).isMinimum)
     body(TakeExtremum<true>());
   else
     body(TakeExtremum<false>());
 }
 template <class Body>
 void withTaken(ReductionOperation operation, Body&& body) {
-  if (operation == ReductionOperation::Sum || operation == ReductionOperation::Mean)
+  if (traitsOf(operation).sums)
     body(TakeSum());
   else
     withExtremum(operation, body);

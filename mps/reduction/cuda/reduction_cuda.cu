@@ -44,17 +44,10 @@ class ReductionPlan final : public AccessPlan {
   void run(mtl::Stream& stream, const Operands& operands) const override {
     if (problem_.source.elements() == 0) return;
     if (!isForward()) return problem_.selects() ? select(stream, operands) : spread(stream, operands);
-    switch (problem_.operation) {
-      case ReductionOperation::Min:
-      case ReductionOperation::Max:
-        return reduce(stream, operands, Extremum{isMin()});
-      case ReductionOperation::Sum:
-      case ReductionOperation::Mean:
-        return reduce(stream, operands, SumOfElements{factor(), divides()});
-      case ReductionOperation::ArgumentMin:
-      case ReductionOperation::ArgumentMax:
-        return reduceChannels(stream, operands, IndexOfExtremum{isMin()});
-    }
+    const ReductionTraits traits = traitsOf(problem_.operation);
+    if (traits.isArgument) return reduceChannels(stream, operands, IndexOfExtremum{traits.isMinimum});
+    if (traits.sums) return reduce(stream, operands, SumOfElements{problem_.factor(), traits.divides});
+    reduce(stream, operands, Extremum{traits.isMinimum});
   }
 
   [[nodiscard]] bool canAccumulate() const override {
@@ -75,15 +68,6 @@ class ReductionPlan final : public AccessPlan {
  private:
   [[nodiscard]] bool isForward() const { return problem_.direction == ReductionDirection::Forward; }
   [[nodiscard]] bool overChannels() const { return problem_.axis == ReductionAxis::FeatureChannels; }
-  [[nodiscard]] bool isMin() const {
-    return problem_.operation == ReductionOperation::Min ||
-           problem_.operation == ReductionOperation::ArgumentMin;
-  }
-  [[nodiscard]] bool divides() const { return problem_.operation == ReductionOperation::Mean; }
-  [[nodiscard]] float factor() const {
-    return divides() ? static_cast<float>(problem_.count()) : problem_.scale;
-  }
-
   template <class Reduce>
   void reduce(mtl::Stream& stream, const Operands& operands, const Reduce& how) const {
     if (overChannels()) return reduceChannels(stream, operands, how);
@@ -118,7 +102,8 @@ class ReductionPlan final : public AccessPlan {
         a.gradient = {problem_.result, operands.gradient};
         a.destination = {destination, operands.destination};
         a.accumulate = operands.accumulate;
-        mtl::cuda::launch(stream, kernel, a.grid, a.block, 0, a, IndexOfExtremum{isMin()});
+        mtl::cuda::launch(stream, kernel, a.grid, a.block, 0, a,
+                          IndexOfExtremum{traitsOf(problem_.operation).isMinimum});
       };
       if (overChannels())
         launch(cuda::selectChannels<Access>, ChannelArguments(problem_.source, Access::lanes));
@@ -137,7 +122,9 @@ class ReductionPlan final : public AccessPlan {
       a.sources[0] = {gradient, operands.gradient, destination.channels};
       a.destination = {destination, operands.destination};
       a.accumulate = operands.accumulate;
-      const Share share{divides() ? cuda::Quotient(factor()) : cuda::Quotient(), factor(), divides()};
+      const bool divides = traitsOf(problem_.operation).divides;
+      const float factor = problem_.factor();
+      const Share share{divides ? cuda::Quotient(factor) : cuda::Quotient(), factor, divides};
       if (gradient.channels == destination.channels)
         return cuda::launchMap<Access>(stream, a, destination, share);
       a.grid = ElementGrid(destination, Access::lanes, cuda::kSpreadBatch);

@@ -327,7 +327,7 @@ void bindLayersWithoutWeights(nb::class_<Features>& features) {
   activation("global_average_pool", &Features::globalAveragePool, "One pixel: the mean of each channel.");
   const auto pool =
       [&](const char* name,
-          Features (Features::*add)(std::size_t, const train::PoolingOptions&, const std::string&) const,
+          Features (Features::*add)(train::Sides, const train::PoolingOptions&, const std::string&) const,
           const char* documentation) {
         features.def(
             name,
@@ -437,6 +437,15 @@ void bindNetwork(nb::module_& module) {
            "The probabilities of each class, a row for each picture of an array "
            "[picture][row][column][channel], or "
            "without channels, of uint8 or float32.")
+      .def(
+          "make_inference_graph",
+          [](const Network& self, bool softmax) {
+            if (softmax) return self.makeInferenceGraph();
+            return mps::NNGraph::create(
+                self.device(), self.makeNodes(mps::NNImageNode::create(), train::GraphKind::Inference));
+          },
+          "softmax"_a = true, Released(),
+          "From pictures to probabilities, or without the softmax to the results as they are.")
       .def("save", &Network::save, "path"_a, Released(),
            "Writes the layers and their weights as safetensors.")
       .def(

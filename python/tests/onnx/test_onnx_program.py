@@ -64,3 +64,23 @@ def test_networks_of_the_program(network, folder, tmp_path):
     scores, = run(file, (pictures - mean) / deviation)
     exponentials = np.exp(scores - scores.max(axis=3, keepdims=True))
     close(exponentials / exponentials.sum(axis=3, keepdims=True), found, network_tolerance)
+
+
+def test_a_model_is_tuned_on_a_folder_of_pictures(tmp_path):
+    """Layers and weights of a resnet in an ONNX file; another number of classes."""
+    import test_onnx_networks
+    model, pictures, out = tmp_path / "resnet18.onnx", tmp_path / "pictures", tmp_path / "run"
+    random = np.random.default_rng(8)
+    onnx.save(test_onnx_networks.ResNet18(8, 1000, random).model(), model)
+    for name, brightness in (("dark", 0), ("bright", 96)):
+        (pictures / name).mkdir(parents=True)
+        for number in range(24):
+            pixels = random.integers(64, size=(32, 32), dtype=np.uint8) + np.uint8(brightness)
+            (pictures / name / f"{number}.png").write_bytes(harness.png(32, 32, pixels.tobytes()))
+    printed = done("train", "--data", f"folder:{pictures}", "--picture-size", "32x32x3", "--net", model, "--init-from",
+                   model, "--batch", 8, "--epochs", 6, "--seed", 1, "--out", out)
+    assert "the last layer, fc, is another one and begins anew" in printed
+    checkpoint = out / "best.safetensors"
+    assert json.loads(done("eval", "--json", checkpoint))["accuracy"] > 0.8
+    line, = done("predict", "--json", checkpoint, pictures / "dark/0.png").splitlines()
+    assert {entry["name"] for entry in json.loads(line)["classes"]} == {"dark", "bright"}
