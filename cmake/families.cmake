@@ -18,7 +18,7 @@ unmetal_family(upsampling
 unmetal_family(convolution
   HEADERS convolution_node.hpp convolution_transpose.hpp fully_connected.hpp kernel_with_weights.hpp
   SOURCES convolution_choice.cpp convolution_node.cpp convolution_plan_file.cpp convolution_transpose.cpp
-          convolution_weights.cpp fully_connected.cpp kernel_with_weights.cpp sub_pixel_convolution.cpp
+          convolution_update.cpp convolution_weights.cpp fully_connected.cpp kernel_with_weights.cpp sub_pixel_convolution.cpp
   CPU convolution_depthwise.cpp convolution_direct.cpp convolution_matmul.cpp convolution_onednn.cpp
       convolution_parts.cpp convolution_slices.cpp convolution_staging.cpp
   CUDA convolution_cuda.cpp convolution_cudnn_cuda.cpp convolution_cudnn_graph_cuda.cpp convolution_direct_cuda.cu
@@ -33,7 +33,7 @@ unmetal_family(convolution
 unmetal_family(batch_normalization
   HEADERS batch_normalization_node.hpp matrix_batch_normalization.hpp matrix_neuron.hpp
   SOURCES batch_normalization_gradient_call.cpp batch_normalization_node.cpp batch_normalization_ranks.cpp
-          matrix_batch_normalization.cpp matrix_columns.cpp matrix_neuron.cpp
+          batch_normalization_update.cpp matrix_batch_normalization.cpp matrix_columns.cpp matrix_neuron.cpp
   CPU statistics_merge_cpu.cpp
   CUDA batch_normalization_cuda.cu statistics_merge_cuda.cu
   CONFORM batch_normalization_reference_call.cpp matrix_columns_conform.cpp
@@ -41,7 +41,7 @@ unmetal_family(batch_normalization
         matrix_batch_normalization_test.cpp matrix_neuron_test.cpp)
 unmetal_family(instance_normalization
   HEADERS group_normalization.hpp instance_normalization_node.hpp
-  SOURCES group_normalization.cpp instance_normalization_node.cpp
+  SOURCES group_normalization.cpp image_normalization_update.cpp instance_normalization_node.cpp
   CUDA instance_normalization_cuda.cu
   CONFORM instance_normalization_reference_call.cpp
   TESTS group_normalization_test.cpp instance_normalization_test.cpp)

@@ -9,7 +9,7 @@
 #include "mps/batch_normalization/matrix_neuron.hpp"
 #include "mps/core/coding/coder.hpp"
 #include "mps/gather/gather.hpp"
-#include "mps/graph/graph_coding.hpp"
+#include "mps/graph/coding/graph_coding.hpp"
 #include "mps/graph/nn_graph.hpp"
 #include "mps/matrix/matrix.hpp"
 #include "mps/matrix/matrix_copy.hpp"
@@ -42,7 +42,7 @@ void add(mps::Coder& coder, const char* className) {
 std::shared_ptr<mps::Kernel> decoded(std::span<const std::byte> bytes) {
   static const auto device = mtl::newCPUDevice(1);
   mps::KeyedUnarchiver coder(bytes, device);
-  mps::detail::addKernelDecoders(coder);
+  mps::detail::addGraphDecoders(coder);
   mps::addTrainableDecoders(coder);
   add<mps::NNGraph>(coder, "NNGraph");
   add<mps::MatrixMultiplication>(coder, "MatrixMultiplication");

@@ -6,7 +6,7 @@
 
 #include "mps/conform/testing/kernel_samples.hpp"
 #include "mps/core/coding/coder.hpp"
-#include "mps/graph/test_network.hpp"
+#include "mps/graph/check/test_network.hpp"
 
 namespace {
 

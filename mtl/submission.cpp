@@ -5,6 +5,7 @@
 #include <chrono>
 #include <exception>
 #include <new>
+#include <utility>
 
 #include "mtl/command_queue.hpp"
 #include "mtl/device.hpp"
@@ -181,6 +182,18 @@ std::size_t Submission::commandCount() const {
 void Submission::ifDropped(std::function<void(CommandBuffer&)> record) {
   checkOpen();
   ifDropped_.push_back(std::move(record));
+}
+
+std::span<const Command> Submission::commandsSince(const RecordingMark& mark) const {
+  return std::span(commands_).subspan(std::min(mark.commands, commands_.size()));
+}
+
+std::shared_ptr<Heap> Submission::exchangeHeap(std::shared_ptr<Heap> heap) {
+  return std::exchange(heap_, std::move(heap));
+}
+
+void Submission::retain(std::shared_ptr<const void> object) {
+  retained_.push_back(std::move(object));
 }
 
 void Submission::rollback(const RecordingMark& mark) {
@@ -465,6 +478,7 @@ void Submission::end(const std::optional<CommandBufferError>& failure, std::opti
   }
   commands_.clear();
   checks_.clear();
+  retained_.clear();
   if (!willContinue_) log_->reportUnread();
   {
     const std::lock_guard lock(mutex_);

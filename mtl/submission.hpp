@@ -98,6 +98,11 @@ class Submission : public std::enable_shared_from_this<Submission> {
   /// Whether commit was called and can no longer throw: what is recorded will run.
   [[nodiscard]] bool willRun() const;
   [[nodiscard]] RecordingMark recorded() const { return {commands_.size(), ifDropped_.size()}; }
+  [[nodiscard]] std::span<const Command> commandsSince(const RecordingMark& mark) const;
+  /// Lets another heap serve until it is exchanged again. @param heap null: the queue's @return what served before
+  std::shared_ptr<Heap> exchangeHeap(std::shared_ptr<Heap> heap);
+  /// Keeps something alive until all work is done, or the submission is let go.
+  void retain(std::shared_ptr<const void> object);
   void rollback(const RecordingMark& mark);
   void enqueue();
   void commit();
@@ -165,6 +170,7 @@ class Submission : public std::enable_shared_from_this<Submission> {
   };
   std::vector<Check> checks_;
   std::vector<std::function<void(CommandBuffer&)>> ifDropped_;
+  std::vector<std::shared_ptr<const void>> retained_;
   std::vector<CommandBuffer::Handler> scheduledHandlers_;
   std::vector<CommandBuffer::Handler> completedHandlers_;
   std::list<HandlerThread::Due> scheduledDue_;  ///< at most one, once there are such handlers

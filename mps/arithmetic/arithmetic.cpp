@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <any>
+#include <cmath>
 #include <utility>
 
 #include "mps/arithmetic/arithmetic_problem.hpp"
 #include "mps/arithmetic/arithmetic_record.hpp"
 #include "mps/core/coding/coder.hpp"
 #include "mps/core/kernel/call.hpp"
+#include "mps/core/kernel/graph_traits.hpp"
 #include "mps/core/plan/plan_for.hpp"
 #include "mps/core/types/as_signed.hpp"
 #include "mps/core/types/checked_number.hpp"
@@ -190,6 +192,41 @@ bool CNNArithmetic::worksInPlace() const {
          primaryStrideInFeatureChannels_ == 1 && primaryOffset() == Offset{} &&
          clipRect().origin == mtl::Origin{} &&
          primarySourceFeatureChannelOffset() == destinationFeatureChannelOffset();
+}
+
+detail::SumTraits CNNArithmetic::sumTraits() const {
+  const bool cutsNothing = minimumValue_ == -FLT_MAX && maximumValue_ == FLT_MAX;
+  const bool isWhole = cutsNothing && detail::isDefaultPadding(*padding());
+  const bool readsFirst = primaryStrideInPixelsX() == 1 && primaryStrideInPixelsY() == 1 &&
+                          primaryStrideInFeatureChannels_ == 1 && primaryOffset() == Offset{};
+  const bool readsSecond = secondaryStrideInPixelsX() == 1 && secondaryStrideInPixelsY() == 1 &&
+                           secondaryStrideInFeatureChannels_ == 1 && secondaryOffset() == Offset{};
+  detail::SumTraits traits{.readsWhole = {isWhole && readsFirst, isWhole && readsSecond}};
+  const bool isSum = operation_ == ArithmeticOperation::Add || operation_ == ArithmeticOperation::Subtract;
+  traits.handsGradientOn[0] = isSum && primaryScale_ == 1 && traits.readsWhole[0];
+  traits.handsGradientOn[1] =
+      operation_ == ArithmeticOperation::Add && secondaryScale_ == 1 && traits.readsWhole[1];
+  traits.isPlain = operation_ == ArithmeticOperation::Add && worksInPlace() && cutsNothing && readsSecond &&
+                   secondarySourceFeatureChannelOffset() == 0 && primaryScale_ == 1 && secondaryScale_ == 1 &&
+                   bias_ == 0;
+  return traits;
+}
+
+detail::SumTraits CNNAdd::sumTraits() const {
+  detail::SumTraits traits = CNNArithmetic::sumTraits();
+  traits.isPlain = traits.isPlain && !hasGraphReLU_;
+  return traits;
+}
+
+detail::KernelRoles CNNAdd::roles() {
+  return {.neuronFusion = this};
+}
+
+/// Limits leave a mask for the gradient; a bias of -0 may make a sum of -0, which a ReLU would make 0.
+CNNAdd::Answer CNNAdd::canFuse(const NNNeuronDescriptor& neuron, bool /*isDifferentiated*/) const {
+  const bool takesReLU =
+      minimumValue() == -FLT_MAX && maximumValue() == FLT_MAX && !(bias() == 0 && std::signbit(bias()));
+  return takesReLU && detail::isPlainReLU(neuron) ? Answer::GradientApart : Answer::No;
 }
 
 void CNNArithmetic::checkProperties() const {

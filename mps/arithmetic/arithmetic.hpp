@@ -12,6 +12,7 @@
 #include "mps/core/kernel/cnn_binary_kernel.hpp"
 #include "mps/core/kernel/cnn_gradient_kernel.hpp"
 #include "mps/core/kernel/kernel_class.hpp"
+#include "mps/core/kernel/kernel_roles.hpp"
 
 /// Arithmetic of two images, element by element (MPSCNNMath.h).
 namespace mps {
@@ -75,6 +76,9 @@ class CNNArithmetic : public CNNBinaryKernel {
   void setSecondaryStrideInFeatureChannels(std::size_t stride) { secondaryStrideInFeatureChannels_ = stride; }
 
   [[nodiscard]] bool worksInPlace() const override;
+  /// The library's own.
+  [[nodiscard]] detail::SumTraits sumTraits() const override;
+  [[nodiscard]] bool repeatsCommands() const override { return true; }
 
   using CNNBinaryKernel::encode;
   using CNNBinaryKernel::encodeBatch;
@@ -126,15 +130,21 @@ class CNNArithmetic : public CNNBinaryKernel {
 };
 
 /// primaryScale x + secondaryScale y + bias (MPSCNNAdd).
-class CNNAdd : public detail::KernelClass<CNNAdd, CNNArithmetic, "CNNAdd"> {
+class CNNAdd : public detail::KernelClass<CNNAdd, CNNArithmetic, "CNNAdd">, public detail::NeuronFusion {
  public:
   /// The library's own.
   CNNAdd(const std::shared_ptr<mtl::Device>& device, detail::Decoding /*decoding*/) : CNNAdd(device) {}
   static std::shared_ptr<CNNAdd> create(const std::shared_ptr<mtl::Device>& device);
-  /// The library's own: a ReLU of slope 0 that a graph has fused behind the limits, which have to be the default ones; its
-  /// gradient stays a kernel of its own.
-  void setGraphReLU(bool hasReLU) { hasGraphReLU_ = hasReLU; }
+  /// @name The library's own
+  /// @{
+  /// A ReLU of slope 0 that a graph has fused behind the limits, which have to be the default ones; its gradient stays a kernel
+  /// of its own.
   [[nodiscard]] bool hasGraphReLU() const { return hasGraphReLU_; }
+  [[nodiscard]] detail::SumTraits sumTraits() const override;
+  [[nodiscard]] detail::KernelRoles roles() override;
+  [[nodiscard]] Answer canFuse(const NNNeuronDescriptor& neuron, bool isDifferentiated) const override;
+  void fuse(const NNNeuronDescriptor& /*neuron*/) override { hasGraphReLU_ = true; }
+  /// @}
 
  protected:
   explicit CNNAdd(const std::shared_ptr<mtl::Device>& device);
@@ -249,6 +259,8 @@ class CNNArithmeticGradient : public CNNGradientKernel {
   [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
   [[nodiscard]] bool needsSourceMemory(bool forwardSavesFields) const override;
   [[nodiscard]] bool canAccumulate() const override { return true; }
+  [[nodiscard]] detail::DerivativeTraits derivativeTraits() const override;
+  [[nodiscard]] bool repeatsCommands() const override { return true; }
   [[nodiscard]] std::optional<std::size_t> forwardSourceIndex() const override {
     return isSecondarySourceFilter_ ? 1 : 0;
   }

@@ -6,6 +6,7 @@
 #include "mps/arithmetic/arithmetic_record.hpp"
 #include "mps/core/coding/coder.hpp"
 #include "mps/core/kernel/call.hpp"
+#include "mps/core/kernel/graph_traits.hpp"
 #include "mps/core/plan/plan_for.hpp"
 #include "mps/core/plan/tensor_copy.hpp"
 #include "mps/core/types/as_signed.hpp"
@@ -127,6 +128,13 @@ CNNArithmeticGradient::CNNArithmeticGradient(std::shared_ptr<mtl::Device> device
 
 bool CNNArithmeticGradient::acceptsForward(const std::string& forwardClassName) const {
   return className() == forwardClassName + "Gradient";
+}
+
+detail::DerivativeTraits CNNArithmeticGradient::derivativeTraits() const {
+  detail::DerivativeTraits traits = CNNGradientKernel::derivativeTraits();
+  traits.isSourceGradient = primaryScale_ == 1 && (operation_ == ArithmeticOperation::Add ||
+                                                   operation_ == ArithmeticOperation::Subtract);
+  return traits;
 }
 
 bool CNNArithmeticGradient::needsSourceMemory(bool /*forwardSavesFields*/) const {

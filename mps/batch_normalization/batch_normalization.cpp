@@ -6,6 +6,7 @@
 #include "mps/batch_normalization/batch_normalization_problem.hpp"
 #include "mps/core/coding/coder.hpp"
 #include "mps/core/kernel/call.hpp"
+#include "mps/core/kernel/graph_traits.hpp"
 #include "mps/core/layer/coded_data_sources.hpp"
 #include "mps/core/layer/loaded_source.hpp"
 #include "mps/core/layer/normalization_parameters.hpp"
@@ -190,14 +191,17 @@ void CNNBatchNormalization::didCopy(bool hasMoved) {
 
 void CNNBatchNormalization::setEpsilon(float epsilon) {
   parameters_->epsilon = detail::checkedEpsilon(describe(), epsilon);
+  countChange();
 }
 
 void CNNBatchNormalization::reloadGammaAndBetaFromDataSource() {
   ParameterReader(describe(), device(), *dataSource_, channels_).read(*parameters_, true, false);
+  countChange();
 }
 
 void CNNBatchNormalization::reloadMeanAndVarianceFromDataSource() {
   ParameterReader(describe(), device(), *dataSource_, channels_).read(*parameters_, false, true);
+  countChange();
 }
 
 void CNNBatchNormalization::reloadDataSource(std::shared_ptr<CNNBatchNormalizationDataSource> dataSource) {
@@ -205,7 +209,7 @@ void CNNBatchNormalization::reloadDataSource(std::shared_ptr<CNNBatchNormalizati
     throw Error(describe(), "dataSource",
                 "of " + std::to_string(dataSource->numberOfFeatureChannels()) + " feature channels",
                 std::to_string(channels_));
-  *parameters_ = ParameterReader(describe(), device(), *dataSource, channels_).readAll();
+  useParameters(ParameterReader(describe(), device(), *dataSource, channels_).readAll());
   dataSource_ = std::move(dataSource);
 }
 
@@ -220,6 +224,7 @@ void CNNBatchNormalization::reloadGammaAndBeta(
       detail::recordReloadOf(*this, *commandBuffer, gammaAndBetaState->beta(), parameters_->beta);
   parameters_->gamma = gamma;
   parameters_->sharesGammaAndBeta = false;
+  countChange();
   guard.keep();
   takeRead(*gammaAndBetaState);
 }
@@ -234,6 +239,7 @@ void CNNBatchNormalization::reloadMeanAndVariance(
   parameters_->variance =
       detail::recordReloadOf(*this, *commandBuffer, meanAndVarianceState->variance(), parameters_->variance);
   parameters_->mean = mean;
+  countChange();
   guard.keep();
   takeRead(*meanAndVarianceState);
 }
@@ -299,11 +305,39 @@ void CNNBatchNormalization::reloadFromDataSource() {
   reloadMeanAndVarianceFromDataSource();
 }
 
+void CNNBatchNormalization::useParameters(const detail::BatchNormalizationParameters& parameters) {
+  *parameters_ = parameters;
+  countChange();
+}
+
+std::function<void()> CNNBatchNormalization::parameterKeeper() {
+  return [this, before = *parameters_] { useParameters(before); };
+}
+
+detail::KernelRoles CNNBatchNormalization::roles() {
+  return {.layer = this, .sharedBatch = this, .neuronFusion = this};
+}
+
+CNNBatchNormalization::Answer CNNBatchNormalization::canFuse(const NNNeuronDescriptor& neuron,
+                                                             bool /*isDifferentiated*/) const {
+  const bool hasSlopes =
+      neuron.neuronType() != CNNNeuronType::PReLU || neuron.data().size() >= numberOfFeatureChannels();
+  return neuron_.neuronType() == CNNNeuronType::None && hasSlopes ? Answer::GradientIncluded : Answer::No;
+}
+
+detail::KernelRoles detail::BatchNormalizationGradientKernel::roles() {
+  return {.neuronFusion = this};
+}
+
+detail::KernelRoles CNNBatchNormalizationStatisticsGradient::roles() {
+  return {.layerGradient = this, .sharedBatch = this, .neuronFusion = this};
+}
+
 const void* CNNBatchNormalization::deviceParameters() const {
   return parameters_->sharesGammaAndBeta ? parameters_->gamma.get() : nullptr;
 }
 
-void CNNBatchNormalization::decideStatistics(bool hasGradient) {
+void CNNBatchNormalization::chooseTraining(bool hasGradient) {
   computesStatistics_ = flags_ == CNNBatchNormalizationFlags::CalculateStatisticsAlways ||
                         (flags_ == CNNBatchNormalizationFlags::CalculateStatisticsAutomatic && hasGradient);
 }

@@ -3,6 +3,7 @@
 #include <any>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -11,6 +12,7 @@
 #include "mps/core/kernel/cnn_gradient_kernel.hpp"
 #include "mps/core/kernel/cnn_kernel.hpp"
 #include "mps/core/kernel/kernel_class.hpp"
+#include "mps/core/kernel/kernel_roles.hpp"
 #include "mps/core/layer/batch_normalization_data_source.hpp"
 #include "mps/core/layer/layer_kernel.hpp"
 #include "mps/core/neuron/neuron_descriptor.hpp"
@@ -80,7 +82,8 @@ enum class CNNBatchNormalizationFlags : std::uint64_t {
 class CNNBatchNormalization
     : public detail::KernelClass<CNNBatchNormalization, CNNKernel, "CNNBatchNormalization">,
       public detail::LayerKernel,
-      public detail::SharedBatchKernel {
+      public detail::SharedBatchKernel,
+      public detail::NeuronFusion {
  public:
   /// The library's own.
   CNNBatchNormalization(std::shared_ptr<mtl::Device> device, detail::Decoding decoding)
@@ -129,13 +132,19 @@ class CNNBatchNormalization
   [[nodiscard]] bool worksInPlace() const override { return true; }
   /// The library's own: what encodes use now, and its exchange for what it was earlier.
   [[nodiscard]] const detail::BatchNormalizationParameters& parameters() const { return *parameters_; }
-  void useParameters(const detail::BatchNormalizationParameters& parameters) { *parameters_ = parameters; }
+  void useParameters(const detail::BatchNormalizationParameters& parameters);
   [[nodiscard]] const void* deviceParameters() const override;
-  /// The library's own: a neuron that a graph fuses behind the normalisation, for its gradient kernel, too.
-  void setGraphNeuron(const NNNeuronDescriptor& neuron) { neuron_ = neuron; }
+  [[nodiscard]] std::function<void()> parameterKeeper() override;
+  [[nodiscard]] std::shared_ptr<detail::LayerUpdate> makeUpdate(
+      const std::vector<std::shared_ptr<detail::ImageKernel>>& gradients, NNTrainingStyle style) override;
+  [[nodiscard]] detail::KernelRoles roles() override;
+  [[nodiscard]] bool repeatsCommands() const override { return !share_.statistics; }
+  /// The neuron behind the normalisation is its gradient kernel's, too.
+  [[nodiscard]] Answer canFuse(const NNNeuronDescriptor& neuron, bool isDifferentiated) const override;
+  void fuse(const NNNeuronDescriptor& neuron) override { neuron_ = neuron; }
   /// The library's own: of the node, and what the graph makes of it.
   void setFlags(CNNBatchNormalizationFlags flags) { flags_ = flags; }
-  void decideStatistics(bool hasGradient);
+  void chooseTraining(bool hasGradient) override;
   [[nodiscard]] bool computesStatistics() const { return computesStatistics_; }
   void encodeStep(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                   std::span<const ImageBatch> sources, const StateBatch& destinationStates,
@@ -235,7 +244,7 @@ void checkImport(const Kernel& kernel, const std::shared_ptr<mtl::CommandBuffer>
                  const std::shared_ptr<CNNBatchNormalizationState>& state);
 
 /// What the two gradient kernels share. The library's own.
-class BatchNormalizationGradientKernel : public CNNGradientKernel {
+class BatchNormalizationGradientKernel : public CNNGradientKernel, public NeuronFusion {
  public:
   BatchNormalizationGradientKernel(std::shared_ptr<mtl::Device> device, Decoding decoding)
       : CNNGradientKernel(std::move(device), decoding) {}
@@ -246,8 +255,13 @@ class BatchNormalizationGradientKernel : public CNNGradientKernel {
   [[nodiscard]] bool worksInPlace() const override { return true; }
   [[nodiscard]] bool canAccumulate() const override { return true; }
   [[nodiscard]] bool preparesWithoutPixels() const override { return true; }
-  /// A neuron that a graph fuses behind the forward kernel.
-  void setGraphNeuron(const NNNeuronDescriptor& neuron) { neuron_ = neuron; }
+  /// The neuron is that behind the forward kernel.
+  [[nodiscard]] Answer canFuse(const NNNeuronDescriptor& /*neuron*/,
+                               bool /*isDifferentiated*/) const override {
+    return Answer::GradientIncluded;
+  }
+  void fuse(const NNNeuronDescriptor& neuron) override { neuron_ = neuron; }
+  [[nodiscard]] KernelRoles roles() override;
   /// That of the last forward encode, whatever the size of its images; without one, of whole images.
   [[nodiscard]] BatchRecord forwardRecord(const ImageDescriptor& sourceImage,
                                           const StateBatch& states) const override;
@@ -320,6 +334,8 @@ class CNNBatchNormalizationStatisticsGradient
                        const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationState);
   [[nodiscard]] std::vector<detail::PreparedCall> prepareGradient(
       const detail::GradientCall& call) const override;
+  [[nodiscard]] detail::KernelRoles roles() override;
+  [[nodiscard]] bool repeatsCommands() const override { return !share_.statistics; }
   /// The library's own: whether the inherited encodes compute the data gradient. true.
   void chooseGradients(bool ofData, bool /*ofParameters*/) override { computesData_ = ofData; }
   void encodeStep(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,

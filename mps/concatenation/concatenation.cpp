@@ -7,6 +7,7 @@
 #include "mps/core/coding/coder.hpp"
 #include "mps/core/image/gradient_state.hpp"
 #include "mps/core/kernel/call.hpp"
+#include "mps/core/kernel/graph_traits.hpp"
 #include "mps/core/kernel/pointwise.hpp"
 #include "mps/core/plan/plan_for.hpp"
 #include "mps/core/types/as_signed.hpp"
@@ -51,6 +52,10 @@ void NNConcatenation::setChannelAlignment(std::size_t channelAlignment) {
   if (channelAlignment != 1 && channelAlignment != 4)
     throw Error(describe(), "channelAlignment", std::to_string(channelAlignment), "1 or 4");
   channelAlignment_ = channelAlignment;
+}
+
+detail::ChannelTraits NNConcatenation::channelTraits() const {
+  return {.alignment = channelAlignment_};
 }
 
 std::size_t NNConcatenation::aligned(std::size_t channels) const {
@@ -180,6 +185,10 @@ NNConcatenationGradient::NNConcatenationGradient(std::shared_ptr<mtl::Device> de
 std::shared_ptr<NNConcatenationGradient> NNConcatenationGradient::create(
     const std::shared_ptr<mtl::Device>& device, std::size_t sourceIndex) {
   return std::shared_ptr<NNConcatenationGradient>(new NNConcatenationGradient(device, sourceIndex));
+}
+
+detail::KernelRoles NNConcatenationGradient::roles() {
+  return {.sliceGradient = this};
 }
 
 bool NNConcatenationGradient::acceptsForward(const std::string& forwardClassName) const {

@@ -10,6 +10,7 @@
 #include "mps/core/kernel/cnn_gradient_kernel.hpp"
 #include "mps/core/kernel/cnn_multiary_kernel.hpp"
 #include "mps/core/kernel/kernel_class.hpp"
+#include "mps/core/kernel/kernel_roles.hpp"
 
 /// Concatenation along the feature channels. Apple shows its nodes alone; the kernels behind them
 /// are an extension.
@@ -44,6 +45,9 @@ class NNConcatenation : public detail::KernelClass<NNConcatenation, CNNMultiaryK
   [[nodiscard]] std::size_t channelAlignment() const { return channelAlignment_; }
   /// @throws Error for another number than 1 and 4
   void setChannelAlignment(std::size_t channelAlignment);
+  /// The library's own.
+  [[nodiscard]] detail::ChannelTraits channelTraits() const override;
+  [[nodiscard]] bool repeatsCommands() const override { return true; }
 
  protected:
   NNConcatenation(std::shared_ptr<mtl::Device> device, std::size_t sourceCount);
@@ -79,7 +83,8 @@ class NNConcatenation : public detail::KernelClass<NNConcatenation, CNNMultiaryK
 ///     auto y = concatenation->encode(commandBuffer, sources, state, false);
 ///     auto db = mps::NNConcatenationGradient::create(device, 1)->encode(commandBuffer, dy, b, state);
 class NNConcatenationGradient
-    : public detail::KernelClass<NNConcatenationGradient, CNNGradientKernel, "NNConcatenationGradient"> {
+    : public detail::KernelClass<NNConcatenationGradient, CNNGradientKernel, "NNConcatenationGradient">,
+      public detail::SliceGradientKernel {
  public:
   /// The library's own.
   NNConcatenationGradient(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
@@ -87,7 +92,7 @@ class NNConcatenationGradient
   /// @param sourceIndex the source of the forward kernel that the gradient belongs to
   static std::shared_ptr<NNConcatenationGradient> create(const std::shared_ptr<mtl::Device>& device,
                                                          std::size_t sourceIndex);
-  [[nodiscard]] std::size_t sourceIndex() const { return sourceIndex_; }
+  [[nodiscard]] std::size_t sourceIndex() const override { return sourceIndex_; }
 
   /// The gradients of this source and of the next one, sourceIndex() + 1: what this kernel and that one's make, to the
   /// bit, in one pass over the incoming gradient where their slices lie side by side. Where pixels have few channels,
@@ -103,13 +108,15 @@ class NNConcatenationGradient
   void encodeBatchWithNext(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                            const ImageBatch& sourceGradients, std::span<const ImageBatch> sourceImages,
                            const StateBatch& gradientStates,
-                           std::span<const ImageBatch> destinationGradients);
+                           std::span<const ImageBatch> destinationGradients) override;
 
   [[nodiscard]] std::vector<detail::PreparedCall> prepareGradient(
       const detail::GradientCall& call) const override;
   [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
   [[nodiscard]] bool needsSourceMemory(bool /*forwardSavesFields*/) const override { return false; }
   [[nodiscard]] bool canAccumulate() const override { return true; }
+  [[nodiscard]] detail::KernelRoles roles() override;
+  [[nodiscard]] bool repeatsCommands() const override { return true; }
   [[nodiscard]] std::optional<std::size_t> forwardSourceIndex() const override { return sourceIndex_; }
   [[nodiscard]] std::shared_ptr<const detail::ForwardRecord> ownRecord(
       std::shared_ptr<const detail::ForwardRecord> record) const override;

@@ -12,7 +12,7 @@
 #include "mps/core/image/state.hpp"
 #include "mps/core/plan/reference_tensor.hpp"
 #include "mps/core/types/tensor_shape.hpp"
-#include "mps/graph/graph_executor.hpp"
+#include "mps/graph/run/graph_executor.hpp"
 
 namespace mps::detail {
 

@@ -9,6 +9,8 @@
 #include "mps/convolution/sub_pixel_convolution.hpp"
 #include "mps/core/coding/coder.hpp"
 #include "mps/core/kernel/call.hpp"
+#include "mps/core/kernel/graph_traits.hpp"
+#include "mps/core/neuron/neuron_span.hpp"
 #include "mps/core/types/as_signed.hpp"
 #include "mps/core/types/error.hpp"
 #include "mtl/buffer.hpp"
@@ -81,6 +83,28 @@ detail::PreparedCall CNNConvolution::prepareForward(const detail::ForwardCall& c
   return prepared;
 }
 
+detail::KernelRoles CNNConvolution::roles() {
+  return {.layer = this, .neuronFusion = this};
+}
+
+detail::ChannelTraits CNNConvolution::channelTraits() const {
+  return {.required = inputFeatureChannels(),
+          .roundsToFloat16 = has(options(), KernelOptions::AllowReducedPrecision)};
+}
+
+/// A fused neuron has the filters' channels, which those of a sub-pixel convolution's result are not.
+CNNConvolution::Answer CNNConvolution::canFuse(const NNNeuronDescriptor& neuron,
+                                               bool isDifferentiated) const {
+  const bool isFree =
+      fusedNeuronDescriptor().neuronType() == CNNNeuronType::None && subPixelScaleFactor() == 1;
+  return isFree && (!isDifferentiated || detail::derivativeFromResult(neuron)) ? Answer::GradientApart
+                                                                               : Answer::No;
+}
+
+std::shared_ptr<detail::ForwardKernelWithWeights> CNNConvolution::shared() {
+  return std::static_pointer_cast<CNNConvolution>(shared_from_this());
+}
+
 void CNNConvolution::adjustDestination(ImageDescriptor& destination, const ImageDescriptor& /*source*/) {
   destination.setWidth(destination.width() * subPixelScaleFactor());
   destination.setHeight(destination.height() * subPixelScaleFactor());
@@ -122,6 +146,14 @@ std::shared_ptr<CNNConvolutionGradient> CNNConvolutionGradient::create(
 
 bool CNNConvolutionGradient::acceptsForward(const std::string& forwardClassName) const {
   return forwardClassName == "CNNConvolution";
+}
+
+detail::KernelRoles CNNConvolutionGradient::roles() {
+  return {.layer = this, .layerGradient = this};
+}
+
+detail::ChannelTraits CNNConvolutionGradient::channelTraits() const {
+  return {.roundsToFloat16 = has(options(), KernelOptions::AllowReducedPrecision)};
 }
 
 CNNConvolutionGradient::Geometry CNNConvolutionGradient::geometryFor(const detail::ForwardRecord& record,

@@ -10,6 +10,7 @@
 #include "mps/core/kernel/cnn_gradient_kernel.hpp"
 #include "mps/core/kernel/cnn_kernel.hpp"
 #include "mps/core/kernel/kernel_class.hpp"
+#include "mps/core/kernel/kernel_roles.hpp"
 
 /// Convolution and its gradients (MPSCNNConvolution.h).
 namespace mps {
@@ -35,7 +36,8 @@ namespace mps {
 /// copy() reads the data source's copy(), or the source itself where that is null: what was reloaded from a state stays
 /// behind. A copy on the same device that shares the source has the weights that this kernel has.
 class CNNConvolution : public detail::KernelClass<CNNConvolution, CNNKernel, "CNNConvolution">,
-                       public detail::ForwardKernelWithWeights {
+                       public detail::ForwardKernelWithWeights,
+                       public detail::NeuronFusion {
  public:
   /// The library's own.
   CNNConvolution(std::shared_ptr<mtl::Device> device, detail::Decoding decoding)
@@ -58,10 +60,16 @@ class CNNConvolution : public detail::KernelClass<CNNConvolution, CNNKernel, "CN
   [[nodiscard]] bool isResultStateReusedAcrossBatch() const override { return true; }
 
   [[nodiscard]] detail::PreparedCall prepareForward(const detail::ForwardCall& call) const override;
-  /// The library's own: a neuron that a graph fuses behind the descriptor's.
-  void setGraphNeuron(const NNNeuronDescriptor& neuron) { graphNeuron_ = neuron; }
-  /// The library's own.
+  /// @name The library's own
+  /// @{
+  /// A neuron that a graph has fused behind the descriptor's.
   [[nodiscard]] const NNNeuronDescriptor& graphNeuron() const { return graphNeuron_; }
+  [[nodiscard]] detail::KernelRoles roles() override;
+  [[nodiscard]] detail::ChannelTraits channelTraits() const override;
+  [[nodiscard]] bool repeatsCommands() const override { return true; }
+  [[nodiscard]] Answer canFuse(const NNNeuronDescriptor& neuron, bool isDifferentiated) const override;
+  void fuse(const NNNeuronDescriptor& neuron) override { graphNeuron_ = neuron; }
+  /// @}
 
  protected:
   CNNConvolution(std::shared_ptr<mtl::Device> device, std::shared_ptr<CNNConvolutionDataSource> weights,
@@ -82,6 +90,7 @@ class CNNConvolution : public detail::KernelClass<CNNConvolution, CNNKernel, "CN
   /// Where the window lies; fully connected covers the whole source.
   virtual void placeWindow(detail::ConvolutionProblem& /*problem*/) const {}
   [[nodiscard]] const Kernel& kernel() const override { return *this; }
+  [[nodiscard]] std::shared_ptr<ForwardKernelWithWeights> shared() override;
 
  private:
   friend KernelClass;
@@ -140,6 +149,9 @@ class CNNConvolutionGradient
     return computesWeights();
   }
   [[nodiscard]] bool preparesWithoutPixels() const override { return true; }
+  [[nodiscard]] detail::KernelRoles roles() override;
+  [[nodiscard]] detail::ChannelTraits channelTraits() const override;
+  [[nodiscard]] bool repeatsCommands() const override { return true; }
 
  protected:
   CNNConvolutionGradient(std::shared_ptr<mtl::Device> device,

@@ -7,6 +7,7 @@
 #include "mps/convolution/convolution_weights.hpp"
 #include "mps/core/coding/coder.hpp"
 #include "mps/core/kernel/call.hpp"
+#include "mps/core/kernel/graph_traits.hpp"
 #include "mps/core/types/as_signed.hpp"
 #include "mps/core/types/error.hpp"
 #include "mtl/command_buffer.hpp"
@@ -76,10 +77,17 @@ Offset CNNConvolutionTranspose::placementUndoing(const Offset& offset) const {
           this->offset().z};
 }
 
-ImageDescriptor CNNConvolutionTranspose::sizeDestination(const ImageDescriptor& source,
-                                                         const ImageDescriptor& undone,
-                                                         const Offset& offset) {
-  setPlacement(placementUndoing(offset));
+detail::KernelRoles CNNConvolutionTranspose::roles() {
+  return {.layer = this};
+}
+
+std::shared_ptr<detail::ForwardKernelWithWeights> CNNConvolutionTranspose::shared() {
+  return std::static_pointer_cast<CNNConvolutionTranspose>(shared_from_this());
+}
+
+ImageDescriptor CNNConvolutionTranspose::sizeUndoing(const ImageDescriptor& source,
+                                                     const ImageDescriptor& undone, const Offset& placement) {
+  setPlacement(placementUndoing(placement));
   return destinationOf(source, undone.width(), undone.height());
 }
 
@@ -113,7 +121,7 @@ ImageBatch CNNConvolutionTranspose::encodeUndoing(const std::shared_ptr<mtl::Com
   const Offset before = offset();
   const Offset placed = placement();
   try {
-    ImageDescriptor size = sizeDestination(sourceImages.descriptor(), record.source, record.offset);
+    ImageDescriptor size = sizeUndoing(sourceImages.descriptor(), record.source, record.offset);
     size.setNumberOfImages(1);
     ImageBatch destinations = detail::allocateImages(*this, *destinationImageAllocator(), commandBuffer, size,
                                                      sourceImages.count());
@@ -267,6 +275,10 @@ std::shared_ptr<CNNConvolutionTransposeGradient> CNNConvolutionTransposeGradient
 
 bool CNNConvolutionTransposeGradient::acceptsForward(const std::string& forwardClassName) const {
   return forwardClassName == "CNNConvolutionTranspose";
+}
+
+detail::KernelRoles CNNConvolutionTransposeGradient::roles() {
+  return {.layer = this, .layerGradient = this};
 }
 
 CNNConvolutionTransposeGradient::Geometry CNNConvolutionTransposeGradient::geometryFor(

@@ -109,10 +109,11 @@ class CNNConvolutionTranspose
                               const ImageBatch& destinationImages) override;
   [[nodiscard]] Offset placement() const override { return {kernelOffsetX(), kernelOffsetY(), offset().z}; }
   void setPlacement(const Offset& placement) override;
-  using CNNKernel::sizeDestination;
-  /// As by the state of a convolution. @param undone its source  @param offset its offset
-  ImageDescriptor sizeDestination(const ImageDescriptor& source, const ImageDescriptor& undone,
-                                  const Offset& offset);
+  [[nodiscard]] bool isSizedByState() const override { return true; }
+  /// As by the state of a convolution. @param undone its source  @param placement its offset
+  ImageDescriptor sizeUndoing(const ImageDescriptor& source, const ImageDescriptor& undone,
+                              const Offset& placement) override;
+  [[nodiscard]] detail::KernelRoles roles() override;
   /// @}
 
  protected:
@@ -131,6 +132,7 @@ class CNNConvolutionTranspose
       std::span<const std::shared_ptr<State>> sourceStates) const override;
   void describeForward(std::any& family) const override;
   [[nodiscard]] const Kernel& kernel() const override { return *this; }
+  [[nodiscard]] std::shared_ptr<ForwardKernelWithWeights> shared() override;
 
  private:
   friend KernelClass;
@@ -190,6 +192,7 @@ class CNNConvolutionTransposeGradient
     return computesWeights();
   }
   [[nodiscard]] bool preparesWithoutPixels() const override { return true; }
+  [[nodiscard]] detail::KernelRoles roles() override;
   /// @}
 
  protected:

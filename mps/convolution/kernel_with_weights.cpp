@@ -3,6 +3,7 @@
 #include <tuple>
 
 #include "mps/convolution/convolution_problem.hpp"
+#include "mps/convolution/convolution_update.hpp"
 #include "mps/convolution/convolution_weights.hpp"
 #include "mps/core/coding/coder.hpp"
 #include "mps/core/kernel/call.hpp"
@@ -57,8 +58,18 @@ KernelWithWeights::KernelWithWeights(const char* className, const std::shared_pt
 KernelWithWeights::KernelWithWeights(Decoding /*decoding*/)
     : descriptor_(CNNConvolutionDescriptor::cnnConvolutionDescriptor(1, 1, 1, 1)) {}
 
+void KernelWithWeights::useWeights(std::shared_ptr<const ConvolutionWeights> weights) {
+  if (weights == weights_) return;
+  weights_ = std::move(weights);
+  countChange();
+}
+
+std::function<void()> KernelWithWeights::parameterKeeper() {
+  return [this, before = weights_] { useWeights(before); };
+}
+
 void KernelWithWeights::read() {
-  weights_ = ConvolutionWeights::read(kernel().describe(), kernel().device(), *dataSource_, descriptor_);
+  useWeights(ConvolutionWeights::read(kernel().describe(), kernel().device(), *dataSource_, descriptor_));
 }
 
 void KernelWithWeights::didCopyKernel(bool hasMoved) {
@@ -79,7 +90,7 @@ void KernelWithWeights::reloadWeightsAndBiases(
   if (!state) throw Error(kernel().describe(), "state", "null", "weights and biases");
   checkStates(kernel(), "state", *commandBuffer, StateBatch{state}, 1);
   mtl::RecordingGuard guard(*commandBuffer);
-  weights_ = weights_->reloaded(kernel().describe(), *commandBuffer, *state, descriptor_);
+  useWeights(weights_->reloaded(kernel().describe(), *commandBuffer, *state, descriptor_));
   guard.keep();
   didRead(true);
   takeRead(*state);
@@ -136,6 +147,25 @@ RecordedWeights ForwardKernelWithWeights::recordedWeights() const {
 
 const void* ForwardKernelWithWeights::deviceParameters() const {
   return weights()->isShared() ? weights()->weights().get() : nullptr;
+}
+
+std::shared_ptr<LayerUpdate> ForwardKernelWithWeights::makeUpdate(
+    const std::vector<std::shared_ptr<ImageKernel>>& gradients, NNTrainingStyle style) {
+  std::vector<std::shared_ptr<GradientKernelWithWeights>> own;
+  for (const auto& gradient : gradients)
+    if (auto kernel = std::dynamic_pointer_cast<GradientKernelWithWeights>(gradient))
+      own.push_back(std::move(kernel));
+  if (own.empty()) return nullptr;
+  return makeConvolutionUpdate(kernel().device(), shared(), std::move(own), style);
+}
+
+void GradientKernelWithWeights::leaveOutMissingParameters() {
+  const auto live = dataSource()->deviceWeightsAndBiases(kernel().device());
+  if (live && live->biasCount() == 0) computesBiases_ = false;
+}
+
+void GradientKernelWithWeights::shareParameters(const LayerKernel& forward) {
+  if (const auto* from = dynamic_cast<const KernelWithWeights*>(&forward)) shareWeights(*from);
 }
 
 void GradientKernelWithWeights::chooseGradients(bool ofData, bool ofParameters) {

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
+#include <vector>
 
 #include "mps/core/kernel/kernel.hpp"
 #include "mps/core/layer/convolution_data_source.hpp"
@@ -56,9 +58,10 @@ class KernelWithWeights : public LayerKernel {
   /// The library's own: the weights that encodes use now.
   [[nodiscard]] const std::shared_ptr<const ConvolutionWeights>& weights() const { return weights_; }
   /// The library's own: the weights that weights() returned earlier.
-  void useWeights(std::shared_ptr<const ConvolutionWeights> weights) { weights_ = std::move(weights); }
+  void useWeights(std::shared_ptr<const ConvolutionWeights> weights);
   /// The library's own: uses the other kernel's weights from now on, without a copy.
-  void shareWeights(const KernelWithWeights& other) { weights_ = other.weights_; }
+  void shareWeights(const KernelWithWeights& other) { useWeights(other.weights_); }
+  [[nodiscard]] std::function<void()> parameterKeeper() override;
 
  protected:
   /// Reads the data source once. @throws Error when it is null, fails to load, or its sizes disagree.
@@ -101,6 +104,8 @@ class ForwardKernelWithWeights : public KernelWithWeights {
   }
   void setAccumulatorPrecisionOption(NNConvolutionAccumulatorPrecisionOption option) { precision_ = option; }
   [[nodiscard]] const void* deviceParameters() const override;
+  [[nodiscard]] std::shared_ptr<LayerUpdate> makeUpdate(
+      const std::vector<std::shared_ptr<ImageKernel>>& gradients, NNTrainingStyle style) override;
   /// Records a copy of the weights (float32, OHWI) and, where the layer has any, the biases that the kernel uses.
   /// @param resultStateCanBeTemporary true: the state is temporary, with readCount 1
   std::shared_ptr<CNNConvolutionWeightsAndBiasesState> exportWeightsAndBiases(
@@ -111,6 +116,8 @@ class ForwardKernelWithWeights : public KernelWithWeights {
   ForwardKernelWithWeights(const ForwardKernelWithWeights&) = default;
   void codeWeights(Coder& coder) override;
   [[nodiscard]] RecordedWeights recordedWeights() const;
+  /// This object, kept alive.
+  [[nodiscard]] virtual std::shared_ptr<ForwardKernelWithWeights> shared() = 0;
 
  private:
   NNConvolutionAccumulatorPrecisionOption precision_ = NNConvolutionAccumulatorPrecisionOption::Float;
@@ -132,7 +139,13 @@ class GradientKernelWithWeights : public KernelWithWeights, public LayerGradient
   void chooseGradients(bool ofData, bool ofParameters) override;
   /// For graphs: whether gradientForBiases is written with gradientForWeights.
   [[nodiscard]] bool computesBiases() const { return computesBiases_; }
-  void leaveOutBiases() { computesBiases_ = false; }
+  void leaveOutMissingParameters() override;
+  void shareParameters(const LayerKernel& forward) override;
+  /// A gradient kernel has the forward kernel's.
+  [[nodiscard]] std::shared_ptr<LayerUpdate> makeUpdate(
+      const std::vector<std::shared_ptr<ImageKernel>>& /*gradients*/, NNTrainingStyle /*style*/) override {
+    return nullptr;
+  }
 
  protected:
   /// @throws Error also for a sub-pixel convolution

@@ -4,6 +4,7 @@
 
 #include "mps/core/coding/coder.hpp"
 #include "mps/core/kernel/call.hpp"
+#include "mps/core/kernel/graph_traits.hpp"
 #include "mps/core/kernel/pointwise.hpp"
 #include "mps/core/plan/plan_for.hpp"
 #include "mps/core/types/as_signed.hpp"
@@ -100,6 +101,10 @@ std::shared_ptr<CNNDropout> CNNDropout::create(const std::shared_ptr<mtl::Device
                                                float keepProbability, std::uint64_t seed,
                                                const mtl::Size& maskStrideInPixels) {
   return std::shared_ptr<CNNDropout>(new CNNDropout(device, keepProbability, seed, maskStrideInPixels));
+}
+
+detail::KernelRoles CNNDropout::roles() {
+  return {.sharedBatch = this, .random = this};
 }
 
 std::shared_ptr<State> CNNDropout::makeState(const std::shared_ptr<mtl::CommandBuffer>& /*commandBuffer*/,

@@ -10,6 +10,7 @@
 #include "mps/core/kernel/cnn_gradient_kernel.hpp"
 #include "mps/core/kernel/cnn_kernel.hpp"
 #include "mps/core/kernel/kernel_class.hpp"
+#include "mps/core/kernel/kernel_roles.hpp"
 #include "mps/core/kernel/node.hpp"
 #include "mps/distributed/batch_share.hpp"
 
@@ -41,7 +42,8 @@ using CNNDropoutGradientStateBatch = StateBatch;
 /// less than 1.6e-5, and nothing for P = 0.5 or 0.75. The scale is 1 / P. What is kept is on the average larger by
 /// the same fraction, which only P near 0 makes visible: 2^-16 is the least probability that is drawn.
 class CNNDropout : public detail::KernelClass<CNNDropout, CNNKernel, "CNNDropout">,
-                   public detail::SharedBatchKernel {
+                   public detail::SharedBatchKernel,
+                   public detail::RandomKernel {
  public:
   /// The library's own.
   CNNDropout(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
@@ -57,11 +59,13 @@ class CNNDropout : public detail::KernelClass<CNNDropout, CNNKernel, "CNNDropout
   [[nodiscard]] std::uint64_t seed() const { return seed_; }
   [[nodiscard]] const mtl::Size& maskStrideInPixels() const { return maskStride_; }
   /// Encodes done so far: what a checkpoint keeps. 0.
-  [[nodiscard]] std::uint32_t encodeCount() const { return encodeCount_; }
-  void setEncodeCount(std::uint32_t count) { encodeCount_ = count; }
+  [[nodiscard]] std::uint32_t encodeCount() const override { return encodeCount_; }
+  void setEncodeCount(std::uint32_t count) override { encodeCount_ = count; }
 
   [[nodiscard]] detail::PreparedCall prepareForward(const detail::ForwardCall& call) const override;
   [[nodiscard]] bool worksInPlace() const override { return true; }
+  /// The library's own.
+  [[nodiscard]] detail::KernelRoles roles() override;
   void setBatchShare(const detail::BatchShare& share) override { firstImage_ = share.firstImage; }
   void encodeWithoutImages(const std::shared_ptr<mtl::CommandBuffer>& /*commandBuffer*/,
                            const ImageDescriptor& /*source*/, const StateBatch& /*states*/) override {

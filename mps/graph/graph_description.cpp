@@ -2,14 +2,11 @@
 #include <ostream>
 #include <vector>
 
-#include "mps/arithmetic/arithmetic.hpp"
-#include "mps/concatenation/concatenation.hpp"
-#include "mps/core/kernel/cnn_gradient_kernel.hpp"
+#include "mps/core/kernel/graph_traits.hpp"
 #include "mps/core/types/text_stream.hpp"
-#include "mps/graph/graph_executor.hpp"
-#include "mps/graph/graph_program.hpp"
+#include "mps/graph/compile/graph_program.hpp"
 #include "mps/graph/nn_graph.hpp"
-#include "mps/loss/forward_loss.hpp"
+#include "mps/graph/run/graph_executor.hpp"
 #include "mtl/device.hpp"
 
 namespace mps {
@@ -44,9 +41,9 @@ std::string placeOf(const GraphProgram& program, const GraphLayout* layout, Imag
 
 /// Who does the work of a step that is left out.
 const char* substituteOf(const GraphProgram& program, const detail::ImageReuse& reuse, std::size_t step) {
-  const Kernel* const kernel = program.steps[step].kernel.get();
-  if (dynamic_cast<const CNNArithmeticGradient*>(kernel) != nullptr) return "the incoming gradient itself";
-  if (dynamic_cast<const NNConcatenationGradient*>(kernel) != nullptr) return "done along with another slice";
+  detail::ImageKernel& kernel = *program.steps[step].kernel;
+  if (kernel.roles().sliceGradient != nullptr) return "done along with another slice";
+  if (kernel.derivativeTraits().isGradient) return "the incoming gradient itself";
   const bool isAddedNext = step + 1 < reuse.addends.size() && reuse.addends[step + 1] != nowhere;
   return isAddedNext ? "done by the neuron's gradient" : "done by accumulation";
 }
@@ -57,13 +54,12 @@ std::vector<bool> forwardSteps(const GraphProgram& program) {
   const auto givesGradient = [&](ImageIndex source) {
     const std::size_t producer = program.images[source].producer;
     if (producer == nowhere) return false;
-    const auto* unary = dynamic_cast<const CNNKernel*>(program.steps[producer].kernel.get());
-    return !isForward[producer] || (unary != nullptr && unary->isItsOwnGradient());
+    return !isForward[producer] || program.steps[producer].kernel->derivativeTraits().beginsGradients;
   };
   for (std::size_t s = 0; s < program.steps.size(); ++s) {
     const ProgramStep& step = program.steps[s];
-    const bool isGradient = dynamic_cast<const CNNGradientKernel*>(step.kernel.get()) != nullptr ||
-                            dynamic_cast<const NNInitialGradient*>(step.kernel.get()) != nullptr;
+    const detail::DerivativeTraits traits = step.kernel->derivativeTraits();
+    const bool isGradient = traits.isGradient || (traits.beginsGradients && !traits.ownSource);
     isForward[s] =
         !isGradient && step.forward == nowhere && std::ranges::none_of(step.sources, givesGradient);
   }
@@ -88,7 +84,8 @@ std::string NNGraph::debugDescription() const {
   detail::TextStream out;
   out << describe() << " on " << device()->name() << ": " << program.steps.size() << " steps";
   if (layout != nullptr)
-    out << ", batch of " << layout->count << ", " << layout->plan.peakBytes << " bytes of temporary images";
+    out << ", batch of " << layout->count << ", " << layout->plan.peakBytes << " bytes of temporary images, "
+        << executor_->recordedSteps() << " steps repeat their commands";
   out << '\n';
   for (std::size_t s = 0; s < program.steps.size(); ++s) {
     const ProgramStep& step = program.steps[s];
@@ -121,7 +118,7 @@ void NNGraph::writeDot(std::ostream& stream, GraphPart part) const {
     const ProgramStep& step = program.steps[s];
     std::string label = escaped(step.name);
     if (!step.fused.empty()) label += "\\n+ " + escaped(step.fused);
-    const bool isGradient = dynamic_cast<const CNNGradientKernel*>(step.kernel.get()) != nullptr;
+    const bool isGradient = step.kernel->derivativeTraits().isGradient;
     out << "  step" << s << " [label=\"" << label << '"';
     if (isGradient) out << ", color=\"#b04030\"";
     if (step.update) out << ", penwidth=2";

@@ -3,22 +3,17 @@
 #include <algorithm>
 #include <limits>
 
-#include "mps/batch_normalization/batch_normalization.hpp"
-#include "mps/convolution/kernel_with_weights.hpp"
 #include "mps/core/coding/coder.hpp"
+#include "mps/core/kernel/graph_traits.hpp"
 #include "mps/core/layer/layer_kernel.hpp"
 #include "mps/core/layer/shared_copies.hpp"
 #include "mps/core/types/checked_number.hpp"
 #include "mps/core/types/error.hpp"
 #include "mps/distributed/batch_share.hpp"
 #include "mps/distributed/communicator.hpp"
-#include "mps/dropout/dropout.hpp"
-#include "mps/graph/graph_coding.hpp"
-#include "mps/graph/graph_executor.hpp"
-#include "mps/graph/graph_program.hpp"
-#include "mps/instance_normalization/instance_normalization.hpp"
-#include "mps/loss/loss.hpp"
-#include "mps/trainable/trainable_layer.hpp"
+#include "mps/graph/coding/graph_coding.hpp"
+#include "mps/graph/compile/graph_program.hpp"
+#include "mps/graph/run/graph_executor.hpp"
 #include "mtl/back_ends.hpp"
 #include "mtl/command_buffer.hpp"
 #include "mtl/command_queue.hpp"
@@ -27,28 +22,6 @@
 namespace mps {
 
 using detail::GraphProgram;
-
-namespace {
-
-/// A gradient kernel has the weights of its forward kernel, where they have weights.
-void shareWeights(const Kernel& forward, Kernel& gradient) {
-  const auto* from = dynamic_cast<const detail::KernelWithWeights*>(&forward);
-  auto* to = dynamic_cast<detail::GradientKernelWithWeights*>(&gradient);
-  if (from != nullptr && to != nullptr) to->shareWeights(*from);
-}
-
-/// What gives a kernel the parameters back that it has now; empty for kernels without.
-std::function<void()> parameterKeeper(Kernel& kernel) {
-  if (auto* layer = dynamic_cast<detail::KernelWithWeights*>(&kernel))
-    return [layer, before = layer->weights()] { layer->useWeights(before); };
-  if (auto* layer = dynamic_cast<CNNBatchNormalization*>(&kernel))
-    return [layer, before = layer->parameters()] { layer->useParameters(before); };
-  if (auto* layer = dynamic_cast<detail::ImageNormalizationKernel*>(&kernel))
-    return [layer, before = layer->parameters()] { layer->useParameters(before); };
-  return nullptr;
-}
-
-}  // namespace
 
 NNGraph::NNGraph(std::shared_ptr<mtl::Device> device, std::shared_ptr<GraphProgram> program)
     : Kernel(std::move(device)),
@@ -80,28 +53,34 @@ std::shared_ptr<Kernel> NNGraph::clone() const {
 
 void NNGraph::didCopy(bool /*hasMoved*/) {
   const auto isLoss = [](const detail::ProgramStep& step) {
-    return dynamic_cast<const CNNLoss*>(step.kernel.get()) != nullptr;
+    return step.kernel->derivativeTraits().beginsGradients;
   };
   {
     const detail::SharedCopies copies;
     // Losses last: their scale is that of the optimisers, which data sources may have copied.
     for (const bool areLosses : {false, true})
       for (detail::ProgramStep& step : program_->steps)
-        if (isLoss(step) == areLosses) step.kernel = step.kernel->copy(device());
+        if (isLoss(step) == areLosses)
+          step.kernel = std::static_pointer_cast<detail::ImageKernel>(step.kernel->copy(device()));
   }
   std::vector<NNTrainingStyle> styles;
   for (detail::ProgramStep& step : program_->steps) {
     styles.push_back(step.update ? step.update->style() : NNTrainingStyle::UpdateDeviceNone);
-    if (step.forward != detail::nowhere) shareWeights(*program_->steps[step.forward].kernel, *step.kernel);
+    if (step.forward == detail::nowhere) continue;
+    // A gradient kernel has the parameters of its forward kernel.
+    const detail::LayerKernel* const forward = program_->steps[step.forward].kernel->roles().layer;
+    if (detail::LayerGradientKernel* const gradient = step.kernel->roles().layerGradient;
+        gradient != nullptr && forward != nullptr)
+      gradient->shareParameters(*forward);
   }
   createUpdates(*program_, styles);
   executor_ = std::make_shared<detail::GraphExecutor>(device(), program_);
-  executor_->leaveRanks();
 }
 
 void NNGraph::setOptions(KernelOptions options) {
   Kernel::setOptions(options);
   for (const detail::ProgramStep& step : program_->steps) step.kernel->setOptions(options);
+  executor_->forgetRecordings();
 }
 
 const std::vector<std::shared_ptr<Handle>>& NNGraph::sourceImageHandles() const {
@@ -133,7 +112,6 @@ void NNGraph::setCommunicator(std::shared_ptr<Communicator> communicator) {
     throw Error(describe(), "communicator", "of " + mtl::nameForMessages(*communicator->device()),
                 "one of " + mtl::nameForMessages(*device()));
   communicator_ = std::move(communicator);
-  executor_->leaveRanks();
 }
 
 void NNGraph::setBatchShare(std::size_t firstImage, std::size_t totalCount) {
@@ -229,9 +207,9 @@ void NNGraph::reloadFromDataSources() {
   std::vector<std::function<void()>> putBack;
   try {
     for (const detail::ProgramStep& step : program_->steps) {
-      auto* layer = dynamic_cast<detail::LayerKernel*>(step.kernel.get());
+      detail::LayerKernel* const layer = step.kernel->roles().layer;
       if (layer == nullptr) continue;
-      if (auto keeper = parameterKeeper(*step.kernel)) putBack.push_back(std::move(keeper));
+      putBack.push_back(layer->parameterKeeper());
       layer->reloadFromDataSource();
     }
   } catch (...) {
@@ -243,8 +221,8 @@ void NNGraph::reloadFromDataSources() {
 std::vector<std::uint64_t> NNGraph::randomCounters() const {
   std::vector<std::uint64_t> counters;
   for (const detail::ProgramStep& step : program_->steps)
-    if (const auto* dropout = dynamic_cast<const CNNDropout*>(step.kernel.get()))
-      counters.push_back(dropout->encodeCount());
+    if (const detail::RandomKernel* const random = step.kernel->roles().random)
+      counters.push_back(random->encodeCount());
   return counters;
 }
 
@@ -257,8 +235,8 @@ void NNGraph::setRandomCounters(std::span<const std::uint64_t> counters) {
       throw Error(describe(), "counters", std::to_string(counter), "less than 2^32");
   std::size_t next = 0;
   for (const detail::ProgramStep& step : program_->steps)
-    if (auto* dropout = dynamic_cast<CNNDropout*>(step.kernel.get()))
-      dropout->setEncodeCount(static_cast<std::uint32_t>(counters[next++]));
+    if (detail::RandomKernel* const random = step.kernel->roles().random)
+      random->setEncodeCount(static_cast<std::uint32_t>(counters[next++]));
 }
 
 std::size_t NNGraph::readCountForSourceImage(std::size_t index) const {
@@ -288,8 +266,7 @@ NNGraph::NNGraph(std::shared_ptr<mtl::Device> device, detail::Decoding decoding)
     : Kernel(std::move(device), decoding), program_(std::make_shared<GraphProgram>()) {}
 
 std::shared_ptr<NNGraph> NNGraph::decode(Coder& coder, const std::shared_ptr<mtl::Device>& device) {
-  detail::addKernelDecoders(coder);
-  addTrainableDecoders(coder);
+  detail::addGraphDecoders(coder);
   return detail::decodeAs<NNGraph>(coder, device);
 }
 

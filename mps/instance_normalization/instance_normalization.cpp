@@ -5,6 +5,7 @@
 
 #include "mps/core/coding/coder.hpp"
 #include "mps/core/kernel/call.hpp"
+#include "mps/core/kernel/graph_traits.hpp"
 #include "mps/core/layer/coded_data_sources.hpp"
 #include "mps/core/layer/loaded_source.hpp"
 #include "mps/core/layer/normalization_parameters.hpp"
@@ -44,6 +45,18 @@ ImageNormalizationKernel::ImageNormalizationKernel(const char* className, std::s
   if (channels_ == 0) throw Error(kernel, "numberOfFeatureChannels", "0", "at least 1");
   parameters_.groups = groups == 0 ? channels_ : groups;
   parameters_.epsilon = checkedEpsilon(kernel, source->epsilon());
+}
+
+std::function<void()> ImageNormalizationKernel::parameterKeeper() {
+  return [this, before = parameters_] { useParameters(before); };
+}
+
+KernelRoles ImageNormalizationKernel::roles() {
+  return {.layer = this};
+}
+
+KernelRoles ImageNormalizationGradientKernel::roles() {
+  return {.layerGradient = this};
 }
 
 const void* ImageNormalizationKernel::deviceParameters() const {

@@ -2,6 +2,7 @@
 
 #include <any>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -57,6 +58,10 @@ class ImageNormalizationKernel : public CNNKernel, public LayerKernel {
   [[nodiscard]] const ImageNormalizationParameters& parameters() const { return parameters_; }
   void useParameters(const ImageNormalizationParameters& parameters) { parameters_ = parameters; }
   [[nodiscard]] const void* deviceParameters() const override;
+  [[nodiscard]] std::function<void()> parameterKeeper() override;
+  [[nodiscard]] std::shared_ptr<LayerUpdate> makeUpdate(
+      const std::vector<std::shared_ptr<ImageKernel>>& gradients, NNTrainingStyle style) override;
+  [[nodiscard]] KernelRoles roles() override;
   [[nodiscard]] virtual ImageNormalizationDataSource& parameterSource() const = 0;
 
  protected:
@@ -95,6 +100,7 @@ class ImageNormalizationGradientKernel : public CNNGradientKernel, public LayerG
   [[nodiscard]] std::vector<PreparedCall> prepareGradient(const GradientCall& call) const override;
   /// Of a step of a graph: whether somebody reads the data gradient. true.
   void chooseGradients(bool ofData, bool /*ofParameters*/) override { computesData_ = ofData; }
+  [[nodiscard]] KernelRoles roles() override;
 
  protected:
   using CNNGradientKernel::CNNGradientKernel;

@@ -5,6 +5,7 @@
 #include "mps/core/coding/coder.hpp"
 #include "mps/core/image/gradient_state.hpp"
 #include "mps/core/kernel/call.hpp"
+#include "mps/core/kernel/graph_traits.hpp"
 #include "mps/core/plan/tensor_copy.hpp"
 #include "mps/core/types/error.hpp"
 #include "mps/loss/loss_call.hpp"
@@ -64,6 +65,26 @@ NNForwardLoss::NNForwardLoss(std::shared_ptr<mtl::Device> device, const CNNLossD
 std::shared_ptr<NNForwardLoss> NNForwardLoss::create(const std::shared_ptr<mtl::Device>& device,
                                                      const CNNLossDescriptor& lossDescriptor) {
   return std::shared_ptr<NNForwardLoss>(new NNForwardLoss(device, lossDescriptor));
+}
+
+detail::KernelRoles NNForwardLoss::roles() {
+  return {.sharedBatch = this};
+}
+
+detail::KernelRoles NNLossGradient::roles() {
+  return {.sharedBatch = this};
+}
+
+detail::DerivativeTraits NNLossGradient::derivativeTraits() const {
+  static constexpr const char* further[] = {"labels", "weights"};
+  detail::DerivativeTraits traits = CNNGradientKernel::derivativeTraits();
+  traits.furtherSources = further;
+  traits.ownSource = computeLabelGradients_ ? 2 : 1;  // behind the incoming gradient
+  return traits;
+}
+
+detail::DerivativeTraits NNInitialGradient::derivativeTraits() const {
+  return {.beginsGradients = true};
 }
 
 detail::PreparedCall NNForwardLoss::prepareForward(const detail::ForwardCall& /*call*/) const {

@@ -62,6 +62,7 @@ class NNForwardLoss : public detail::KernelClass<NNForwardLoss, CNNKernel, "NNFo
 
   [[nodiscard]] detail::PreparedCall prepareForward(const detail::ForwardCall& call) const override;
   [[nodiscard]] bool takesSources(std::size_t count) const override { return count == 2 || count == 3; }
+  [[nodiscard]] detail::KernelRoles roles() override;
   /// @param sources predictions, labels and, if there are any, weights
   void encodeStep(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                   std::span<const ImageBatch> sources, const StateBatch& destinationStates,
@@ -138,6 +139,8 @@ class NNLossGradient : public detail::KernelClass<NNLossGradient, CNNGradientKer
   }
   [[nodiscard]] std::optional<std::size_t> sourceImageIndex() const override { return 0; }
   [[nodiscard]] bool takesSources(std::size_t count) const override { return count == 3 || count == 4; }
+  [[nodiscard]] detail::DerivativeTraits derivativeTraits() const override;
+  [[nodiscard]] detail::KernelRoles roles() override;
   /// @param sources gradient, predictions, labels and, if there are any, weights
   void encodeStep(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                   std::span<const ImageBatch> sources, const StateBatch& gradientStates,
@@ -161,6 +164,8 @@ class NNInitialGradient : public detail::KernelClass<NNInitialGradient, CNNKerne
  public:
   static std::shared_ptr<NNInitialGradient> create(const std::shared_ptr<mtl::Device>& device);
   [[nodiscard]] bool isItsOwnGradient() const override { return true; }
+  /// The result is the gradient of no image that is read.
+  [[nodiscard]] detail::DerivativeTraits derivativeTraits() const override;
   [[nodiscard]] detail::PreparedCall prepareForward(const detail::ForwardCall& call) const override;
 
  protected:

@@ -5,6 +5,7 @@
 #include "mps/core/coding/coder.hpp"
 #include "mps/core/image/gradient_state.hpp"
 #include "mps/core/kernel/call.hpp"
+#include "mps/core/kernel/graph_traits.hpp"
 #include "mps/core/kernel/pointwise.hpp"
 #include "mps/core/plan/plan_for.hpp"
 #include "mps/core/types/as_signed.hpp"
@@ -52,6 +53,14 @@ CNNNeuron::CNNNeuron(std::shared_ptr<mtl::Device> device, const NNNeuronDescript
 std::shared_ptr<CNNNeuron> CNNNeuron::create(const std::shared_ptr<mtl::Device>& device,
                                              const NNNeuronDescriptor& neuronDescriptor) {
   return std::shared_ptr<CNNNeuron>(new CNNNeuron(device, neuronDescriptor));
+}
+
+const NNNeuronDescriptor* CNNNeuron::appliedNeuron() const {
+  return detail::isDefaultPadding(*padding()) ? &descriptor_ : nullptr;
+}
+
+detail::KernelRoles CNNNeuronGradient::roles() {
+  return {.neuronGradient = this};
 }
 
 detail::PreparedCall CNNNeuron::prepareForward(const detail::ForwardCall& call) const {

@@ -9,6 +9,7 @@
 #include "mps/core/kernel/cnn_gradient_kernel.hpp"
 #include "mps/core/kernel/cnn_kernel.hpp"
 #include "mps/core/kernel/kernel_class.hpp"
+#include "mps/core/kernel/kernel_roles.hpp"
 #include "mps/core/neuron/neuron_descriptor.hpp"
 
 /// Neurons: a function of every value (MPSCNNNeuron.h). NNNeuronDescriptor lists the
@@ -34,6 +35,9 @@ class CNNNeuron : public detail::KernelClass<CNNNeuron, CNNKernel, "CNNNeuron"> 
   [[nodiscard]] const NNNeuronDescriptor& descriptor() const { return descriptor_; }
   [[nodiscard]] detail::PreparedCall prepareForward(const detail::ForwardCall& call) const override;
   [[nodiscard]] bool worksInPlace() const override { return true; }
+  /// The library's own.
+  [[nodiscard]] const NNNeuronDescriptor* appliedNeuron() const override;
+  [[nodiscard]] bool repeatsCommands() const override { return true; }
 
  protected:
   CNNNeuron(std::shared_ptr<mtl::Device> device, const NNNeuronDescriptor& neuronDescriptor);
@@ -60,7 +64,8 @@ class CNNNeuron : public detail::KernelClass<CNNNeuron, CNNKernel, "CNNNeuron"> 
 ///     auto gradient = mps::CNNNeuronGradient::create(device, descriptor);
 ///     auto dx = gradient->encode(commandBuffer, dy, x, state);
 class CNNNeuronGradient
-    : public detail::KernelClass<CNNNeuronGradient, CNNGradientKernel, "CNNNeuronGradient"> {
+    : public detail::KernelClass<CNNNeuronGradient, CNNGradientKernel, "CNNNeuronGradient">,
+      public detail::NeuronGradientKernel {
  public:
   /// The library's own.
   CNNNeuronGradient(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
@@ -81,9 +86,11 @@ class CNNNeuronGradient
   [[nodiscard]] bool canAccumulate() const override { return true; }
   /// The library's own: sourceImage is the forward result, for a neuron that a graph has fused into another
   /// kernel.
-  void setUsesResult(bool usesResult) { usesResult_ = usesResult; }
-  /// The library's own.
-  [[nodiscard]] bool usesResult() const { return usesResult_; }
+  void setUsesResult(bool usesResult) override { usesResult_ = usesResult; }
+  [[nodiscard]] bool usesResult() const override { return usesResult_; }
+  [[nodiscard]] const NNNeuronDescriptor& differentiatedNeuron() const override { return descriptor_; }
+  [[nodiscard]] detail::KernelRoles roles() override;
+  [[nodiscard]] bool repeatsCommands() const override { return true; }
   /// @param sources the third one, which may be there when usesResult(), is added to the gradient
   void encodeStep(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                   std::span<const ImageBatch> sources, const StateBatch& gradientStates,

@@ -15,9 +15,6 @@
 namespace mps::detail {
 namespace {
 
-thread_local CombinedUpdates* currentUpdates = nullptr;
-thread_local auto currentGradients = CombinedUpdates::Gradients::OfLoss;
-
 /// What the command calls on a device.
 struct Kernels {
   void (*inspect)(mtl::Stream&, std::span<const LossScaleValues>);
@@ -38,19 +35,6 @@ CombinedUpdates::CombinedUpdates(mtl::Device& device, std::shared_ptr<const void
       gradientNormLimit_(gradientNormLimit),
       factor_(gradientNormLimit > 0 ? device.allocate(sizeof(float)) : nullptr) {}
 
-CombinedUpdates::Scope::Scope(CombinedUpdates& updates, Gradients gradients)
-    : previous_(std::exchange(currentUpdates, &updates)),
-      previousGradients_(std::exchange(currentGradients, gradients)) {}
-
-CombinedUpdates::Scope::~Scope() {
-  currentUpdates = previous_;
-  currentGradients = previousGradients_;
-}
-
-CombinedUpdates* CombinedUpdates::current() {
-  return currentUpdates;
-}
-
 void CombinedUpdates::add(OptimizerStep step, OptimizerTensor tensor,
                           const std::shared_ptr<LossScale>& lossScale, mtl::Command command) {
   if (lossScale) {
@@ -62,7 +46,7 @@ void CombinedUpdates::add(OptimizerStep step, OptimizerTensor tensor,
       command_.writes.push_back(numbers);
     }
   }
-  if (factor_ && currentGradients == Gradients::OfLoss) {
+  if (factor_ && innermostGradients() == Gradients::OfLoss) {
     normParts_.push_back({tensor.gradient, tensor.count, step.lossScale});
     step.gradientFactor = reinterpret_cast<const float*>(factor_->address());
   }

@@ -3,6 +3,7 @@
 #include <memory>
 #include <vector>
 
+#include "mps/core/layer/deferred_updates.hpp"
 #include "mps/optimizer/gradient_norm.hpp"
 #include "mps/optimizer/optimizer_problem.hpp"
 #include "mtl/command_buffer.hpp"
@@ -14,32 +15,14 @@ class LossScale;
 namespace mps::detail {
 
 /// Updates of several layers that become one command: a GPU then runs them in one launch. The library's own.
-class CombinedUpdates {
+class CombinedUpdates final : public DeferredUpdates {
  public:
   /// @param identity stands for the updates of a graph from step to step, so that the device can replay them
   /// @param gradientNormLimit of all gradients together (NNGraph::setGradientNormLimit()); 0: none
   CombinedUpdates(mtl::Device& device, std::shared_ptr<const void> identity, float gradientNormLimit = 0);
 
-  /// What updates take for a gradient.
-  enum class Gradients {
-    OfLoss,
-    None,  ///< statistics of a batch: no part of the norm, and not clipped
-  };
-  /// While alive, updates in place that this thread encodes are put off. Their memory stays alive; nobody may
-  /// read or write it until they are recorded.
-  class Scope {
-   public:
-    explicit Scope(CombinedUpdates& updates, Gradients gradients = Gradients::OfLoss);
-    ~Scope();
-    Scope(const Scope&) = delete;
-    Scope& operator=(const Scope&) = delete;
-
-   private:
-    CombinedUpdates* previous_;
-    Gradients previousGradients_;
-  };
   /// That of the innermost scope, or null.
-  static CombinedUpdates* current();
+  static CombinedUpdates* current() { return static_cast<CombinedUpdates*>(innermost()); }
 
   /// Whether an update with this loss scale (null: none) is to be put off: on devices that gain by it, and
   /// where it must wait until all gradients were inspected or measured.

@@ -13,6 +13,7 @@
 #include "mps/core/layer/batch_normalization_state.hpp"
 #include "mps/core/layer/convolution_state.hpp"
 #include "mps/core/layer/image_normalization_state.hpp"
+#include "mps/core/layer/update_counter.hpp"
 #include "mps/core/types/array_ref.hpp"
 #include "mps/optimizer/optimizer_descriptor.hpp"
 
@@ -61,6 +62,8 @@ class NNOptimizer : public Kernel {
   /// @throws Error for one of another device.
   [[nodiscard]] const std::shared_ptr<LossScale>& lossScale() const { return lossScale_; }
   void setLossScale(std::shared_ptr<LossScale> lossScale);
+  /// The library's own: this optimiser where it counts its updates, else null.
+  [[nodiscard]] virtual detail::UpdateCounter* updateCounter() { return nullptr; }
 
  protected:
   NNOptimizer(std::shared_ptr<mtl::Device> device, const NNOptimizerDescriptor& descriptor);
@@ -236,7 +239,8 @@ class NNOptimizerRMSProp
 ///
 /// timeStep goes up by one with each encode call, also when weights and biases are updated together: use one
 /// object per layer.
-class NNOptimizerAdam : public detail::KernelClass<NNOptimizerAdam, NNOptimizer, "NNOptimizerAdam"> {
+class NNOptimizerAdam : public detail::KernelClass<NNOptimizerAdam, NNOptimizer, "NNOptimizerAdam">,
+                        public detail::UpdateCounter {
  public:
   /// The library's own.
   NNOptimizerAdam(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
@@ -254,8 +258,9 @@ class NNOptimizerAdam : public detail::KernelClass<NNOptimizerAdam, NNOptimizer,
   /// 1e-8, added to the root of the uncorrected u.
   [[nodiscard]] float epsilon() const { return epsilon_; }
   /// Updates done so far. 0. Set it to go on from a checkpoint.
-  [[nodiscard]] std::size_t timeStep() const { return timeStep_; }
-  void setTimeStep(std::size_t timeStep) { timeStep_ = timeStep; }
+  [[nodiscard]] std::size_t timeStep() const override { return timeStep_; }
+  void setTimeStep(std::size_t timeStep) override { timeStep_ = timeStep; }
+  [[nodiscard]] detail::UpdateCounter* updateCounter() override { return this; }
 
   /// @param maximumVelocityVector null: plain Adam
   void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,

@@ -6,6 +6,7 @@
 
 #include "mps/core/coding/coder.hpp"
 #include "mps/core/kernel/call.hpp"
+#include "mps/core/kernel/graph_traits.hpp"
 #include "mps/core/plan/plan_for.hpp"
 #include "mps/core/types/error.hpp"
 #include "mps/pooling/pooling_problem.hpp"
@@ -112,6 +113,11 @@ detail::PreparedCall CNNPooling::prepareForward(const detail::ForwardCall& call)
   prepared.plan = detail::planFor(*device(), poolingBackEnds, problem);
   if (problem.saveIndices) prepared.savedBytes = problem.savedBytes();
   return prepared;
+}
+
+detail::KernelRoles CNNPooling::roles() {
+  if (kind() != PoolingKind::Max) return {};
+  return {.reluGradientFusion = this};
 }
 
 void CNNPooling::describeForward(std::any& family) const {

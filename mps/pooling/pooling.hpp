@@ -9,6 +9,7 @@
 #include "mps/core/kernel/cnn_gradient_kernel.hpp"
 #include "mps/core/kernel/cnn_kernel.hpp"
 #include "mps/core/kernel/kernel_class.hpp"
+#include "mps/core/kernel/kernel_roles.hpp"
 #include "mps/core/kernel/node.hpp"
 #include "mps/pooling/pooling_kind.hpp"
 
@@ -27,7 +28,7 @@ struct PoolingProblem;
 
 /// Base of the forward pooling kernels (MPSCNNPooling). Sources: every format; destinations: float16,
 /// float32.
-class CNNPooling : public CNNKernel {
+class CNNPooling : public CNNKernel, public detail::ReLUGradientFusion {
  public:
   /// The library's own.
   CNNPooling(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
@@ -40,7 +41,9 @@ class CNNPooling : public CNNKernel {
 
   /// The library's own, of maxima: the source is the result of a ReLU with slope 0, as this library computes
   /// it, and the gradient kernel includes that ReLU's derivative. A graph sets it.
-  void setAfterReLU(bool afterReLU) { afterReLU_ = afterReLU; }
+  void setAfterReLU(bool afterReLU) override { afterReLU_ = afterReLU; }
+  [[nodiscard]] detail::KernelRoles roles() override;
+  [[nodiscard]] bool repeatsCommands() const override { return true; }
 
  protected:
   CNNPooling(std::shared_ptr<mtl::Device> device, const std::string& className, std::size_t kernelWidth,
@@ -184,6 +187,7 @@ class CNNPoolingGradient : public CNNGradientKernel {
       const detail::GradientCall& call) const override;
   [[nodiscard]] bool canAccumulate() const override { return true; }
   [[nodiscard]] bool needsSourceMemory(bool forwardSavesFields) const override;
+  [[nodiscard]] bool repeatsCommands() const override { return true; }
 
  protected:
   CNNPoolingGradient(std::shared_ptr<mtl::Device> device, const std::string& className,

@@ -83,6 +83,9 @@ class TrainableBatchNormalization : public CNNBatchNormalizationDataSource, publ
   [[nodiscard]] bool isFrozen() const override { return frozen_; }
   void setFrozen(bool frozen) override { frozen_ = frozen; }
   [[nodiscard]] const std::shared_ptr<NNOptimizer>& optimizer() const override { return slots_.optimizer(); }
+  [[nodiscard]] detail::UpdateCounter* updateCounter() override {
+    return optimizer() ? optimizer()->updateCounter() : nullptr;
+  }
 
   void synchronize(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer) override;
   /// "<label>.weight" (gamma), "<label>.bias" (beta), "<label>.running_mean" and "<label>.running_var"; with the

@@ -82,6 +82,9 @@ class TrainableConvolution : public CNNConvolutionDataSource, public TrainableLa
   [[nodiscard]] bool isFrozen() const override { return frozen_; }
   void setFrozen(bool frozen) override { frozen_ = frozen; }
   [[nodiscard]] const std::shared_ptr<NNOptimizer>& optimizer() const override { return slots_.optimizer(); }
+  [[nodiscard]] detail::UpdateCounter* updateCounter() override {
+    return optimizer() ? optimizer()->updateCounter() : nullptr;
+  }
   [[nodiscard]] AdamForm adamForm() const { return slots_.adamForm(); }
 
   void synchronize(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer) override;

@@ -100,6 +100,9 @@ class TrainableImageNormalization : public Source, public TrainableLayer {
   [[nodiscard]] const std::shared_ptr<NNOptimizer>& optimizer() const override {
     return values_.slots().optimizer();
   }
+  [[nodiscard]] detail::UpdateCounter* updateCounter() override {
+    return optimizer() ? optimizer()->updateCounter() : nullptr;
+  }
   void synchronize(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer) override {
     values_.synchronize(commandBuffer);
   }

@@ -7,7 +7,7 @@
 #include "mps/core/kernel/cnn_gradient_kernel.hpp"
 #include "mps/core/kernel/cnn_multiary_kernel.hpp"
 #include "mps/core/types/error.hpp"
-#include "mps/graph/graph_layout.hpp"
+#include "mps/graph/layout/graph_layout.hpp"
 #include "onnx/export/step.hpp"
 #include "train/text/utf8.hpp"
 
@@ -112,7 +112,8 @@ class GraphTranslator {
 
   void translateStep(StepIndex index) {
     const ProgramStep& given = program_.steps[index];
-    mps::detail::ImageKernel& kernel = mps::detail::kernelOf(given);
+    mps::detail::ImageKernel& kernel = *given.kernel;
+    const mps::detail::GeometryScope scope(kernel);
     mps::detail::placeSources(layout_, index, kernel);
     Step step{kernel, given.name, {}, pictureOf({}, layout_.images[given.result]), model_};
     for (const ImageIndex source : given.sources)
@@ -170,7 +171,7 @@ GraphLayout layoutOf(const mps::NNGraph& graph, std::span<const train::Shape> pi
   for (const train::Shape& shape : pictures)
     layout.sources.push_back(
         {mps::ImageFeatureChannelFormat::Float32, shape.width, shape.height, shape.channels});
-  mps::detail::resolveGeometry(layout, graph.program(), graph.device(), false);
+  mps::detail::resolveLayout(layout, graph.program(), graph.device(), false);
   return layout;
 }
 

@@ -77,7 +77,8 @@ bool importGroups(NodeImport& node, const train::Features& source, const Extents
   const std::size_t channels = source.channels();
   const auto gamma = node.takeNext("Mul", channels);
   const auto beta = node.takeNext("Add", channels);
-  const auto numbers = [channels](std::shared_ptr<const Constant> constant, float missing) -> LazyNumbers {
+  const auto numbers = [channels](const std::shared_ptr<const Constant>& constant,
+                                  float missing) -> LazyNumbers {
     if (!constant) return [=] { return std::vector<float>(channels, missing); };
     return [=] { return spreadOver(*constant, channels); };
   };

@@ -49,6 +49,30 @@ class Bench(ProgramTest):
         self.assertIn("--augment", done.stderr)
         self.assertNotEqual(done.returncode, 0)
 
+    def test_where_the_time_of_a_step_goes(self):
+        trace = self.folder / "trace.json"
+        done = run("bench", "--profile", "lenet", "--batch", 4, "--trace", trace)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        for words in ("lenet, float32, 28x28x1, batch 4: ", " ms in a training", "\nby kind\n", "\n  convolution ", "\n  pooling ",
+                      "\n  between commands ", "\nby layer\n", "\n  conv1 ", "opens in Perfetto"):
+            self.assertIn(words, done.stdout)
+        events = json.loads(trace.read_text())["traceEvents"]
+        self.assertEqual(len(events) % 9, 0)  # of nine steps
+        for event in events:
+            self.assertEqual(event["ph"], "X")
+            self.assertGreaterEqual(event["dur"], 0)
+        starts = [event["ts"] for event in events]
+        self.assertEqual(starts, sorted(starts))
+        self.assertGreater(sum(event["args"]["operations"] for event in events), 0)
+        for options, sentence in ((["--profile", "lenet", "--filter", "x"], "bench: --filter is about kernels, --profile about one net; "
+                                                                             "give one of them"),
+                                  (["--profile", "lenet", "--json", trace], "bench: --json does not go with --profile"),
+                                  (["--batch", 4], "bench: --batch is about --data or --profile; give one of them")):
+            done = run("bench", *options)
+            self.assertEqual((done.returncode, done.stderr), (2, f"unmetal: {sentence}\n"))
+        self.assertNotEqual(run("bench", "--profile", "no-net").returncode, 0)
+        self.assertNotEqual(run("bench", "--trace", trace).returncode, 0)
+
     def test_a_kernel(self):
         for row in self.rows("CNNNeuron forward float16"):
             self.check(row, "kernel", {"implementation"})

@@ -13,7 +13,7 @@
 #include "mps/core/testing/test_images.hpp"
 #include "mps/core/types/error.hpp"
 #include "mps/gram_matrix/gram_matrix_node.hpp"
-#include "mps/graph/test_network.hpp"
+#include "mps/graph/check/test_network.hpp"
 #include "mps/loss/yolo_loss_node.hpp"
 #include "mps/neuron/neuron.hpp"
 #include "mps/normalization/normalization_node.hpp"

@@ -7,7 +7,7 @@
 #include <tuple>
 #include <vector>
 
-#include "mps/graph/graph_program.hpp"
+#include "mps/graph/compile/graph_program.hpp"
 
 namespace mps::detail {
 

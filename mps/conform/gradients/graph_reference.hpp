@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "mps/conform/reference_call.hpp"
-#include "mps/graph/graph_executor.hpp"
 #include "mps/graph/nn_graph.hpp"
+#include "mps/graph/run/graph_executor.hpp"
 
 namespace mps::detail {
 

@@ -140,6 +140,10 @@ CallObserver::~CallObserver() {
   callObserver = previous_;
 }
 
+bool CallObserver::isActive() {
+  return callObserver != nullptr;
+}
+
 void setRun(mtl::Command& command, std::shared_ptr<const Plan> plan, const Operands& operands) {
   if (!plan->readsResults()) {
     command.replay.work = plan;

@@ -123,6 +123,8 @@ class CallObserver {
   ~CallObserver();
   CallObserver(const CallObserver&) = delete;
   CallObserver& operator=(const CallObserver&) = delete;
+  /// Whether this thread has one.
+  static bool isActive();
 
  private:
   Function function_;

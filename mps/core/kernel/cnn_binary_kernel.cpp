@@ -9,6 +9,39 @@
 #include "mtl/device.hpp"
 
 namespace mps {
+namespace {
+
+struct BinaryGeometry {
+  detail::SourceProperties primary;
+  detail::SourceProperties secondary;
+  mtl::Region clipRect;
+  bool clipRectIsSet = false;
+  std::size_t destinationFeatureChannelOffset = 0;
+};
+
+}  // namespace
+
+std::any CNNBinaryKernel::geometry() const {
+  return BinaryGeometry{primary_, secondary_, clipRect_, clipRectIsSet_, destinationFeatureChannelOffset()};
+}
+
+void CNNBinaryKernel::setGeometry(const std::any& geometry) {
+  const auto& given = std::any_cast<const BinaryGeometry&>(geometry);
+  primary_ = given.primary;
+  secondary_ = given.secondary;
+  clipRect_ = given.clipRect;
+  clipRectIsSet_ = given.clipRectIsSet;
+  setDestinationFeatureChannelOffset(given.destinationFeatureChannelOffset);
+}
+
+std::vector<Offset> CNNBinaryKernel::sourceOffsets() const {
+  return {primaryOffset(), secondaryOffset()};
+}
+
+void CNNBinaryKernel::setSourceOffsets(std::span<const Offset> offsets) {
+  primary_.offset.transfer(offsets[0]);
+  secondary_.offset.transfer(offsets[1]);
+}
 
 void CNNBinaryKernel::checkEncode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                                   const char* primaryName, const ImageBatch& primary,

@@ -130,9 +130,6 @@ class CNNBinaryKernel : public detail::ImageKernel {
   [[nodiscard]] std::size_t secondaryDilationRateX() const { return secondary_.dilationRateX.get(); }
   [[nodiscard]] std::size_t secondaryDilationRateY() const { return secondary_.dilationRateY.get(); }
 
-  /// The library's own: whether the destination may be the primary source itself, element for element.
-  [[nodiscard]] virtual bool worksInPlace() const { return false; }
-
   using Kernel::encode;
   /// @name Encodes with a given destination; properties are used as they stand.
   /// @{
@@ -168,6 +165,10 @@ class CNNBinaryKernel : public detail::ImageKernel {
   [[nodiscard]] std::size_t sourceCount() const override { return 2; }
   /// @name The library's own
   /// @{
+  [[nodiscard]] std::any geometry() const override;
+  void setGeometry(const std::any& geometry) override;
+  [[nodiscard]] std::vector<Offset> sourceOffsets() const override;
+  void setSourceOffsets(std::span<const Offset> offsets) override;
   [[nodiscard]] StateBatch makeStepStates(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                                           std::span<const ImageBatch> sources,
                                           std::span<const StateBatch> sourceStates) const override;

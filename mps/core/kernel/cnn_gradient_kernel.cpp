@@ -5,6 +5,7 @@
 #include "mps/core/coding/coder.hpp"
 #include "mps/core/image/gradient_state.hpp"
 #include "mps/core/kernel/call.hpp"
+#include "mps/core/kernel/graph_traits.hpp"
 #include "mps/core/kernel/several_sources.hpp"
 #include "mps/core/types/as_signed.hpp"
 #include "mps/core/types/error.hpp"
@@ -52,6 +53,15 @@ std::string sizeText(std::size_t width, std::size_t height) {
 
 bool CNNGradientKernel::needsSourceMemory(bool /*forwardSavesFields*/) const {
   return true;
+}
+
+detail::DerivativeTraits CNNGradientKernel::derivativeTraits() const {
+  return {.isGradient = true,
+          .forwardSource = forwardSourceIndex(),
+          .sourceImage = sourceImageIndex(),
+          .readsBesideSavedFields = needsSourceMemory(true),
+          .readsWithoutSavedFields = needsSourceMemory(false),
+          .canAccumulate = canAccumulate()};
 }
 
 std::optional<std::size_t> CNNGradientKernel::sourceImageIndex() const {

@@ -79,7 +79,7 @@ class CNNGradientKernel : public CNNBinaryKernel {
   /// Takes the properties that the user has not set from the record.
   void transferProperties(const detail::ForwardRecord& record, const ImageDescriptor& gradient);
   /// Whether a gradient of this class belongs to that forward kernel.
-  [[nodiscard]] virtual bool acceptsForward(const std::string& forwardClassName) const = 0;
+  [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override = 0;
   /// Whether an encode reads the elements of sourceImage, or its size alone.
   [[nodiscard]] virtual bool needsSourceMemory(bool forwardSavesFields) const;
   [[nodiscard]] bool readsSecondary() const override { return needsSourceMemory(true); }
@@ -90,6 +90,7 @@ class CNNGradientKernel : public CNNBinaryKernel {
   void encodeBatchAccumulating(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                                const ImageBatch& sourceGradients, const ImageBatch& sourceImages,
                                const StateBatch& gradientStates, const ImageBatch& destinationGradients);
+  [[nodiscard]] detail::DerivativeTraits derivativeTraits() const override;
   /// Encodes a step of a graph. @param sources the gradient, the forward source, and what else the kernel reads, such as
   /// labels; the default takes the first two  @param accumulates adds to the destinations
   virtual void encodeStep(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,

@@ -5,6 +5,7 @@
 #include "mps/core/coding/coder.hpp"
 #include "mps/core/image/gradient_state.hpp"
 #include "mps/core/kernel/call.hpp"
+#include "mps/core/kernel/graph_traits.hpp"
 #include "mps/core/kernel/several_sources.hpp"
 #include "mps/core/types/as_signed.hpp"
 #include "mps/core/types/error.hpp"
@@ -33,7 +34,43 @@ void intersect(std::size_t& origin, std::size_t& size, std::size_t limit) {
   size = std::min(size, limit - origin);
 }
 
+struct UnaryGeometry {
+  Offset placement;
+  Offset offset;
+  mtl::Region clipRect;
+  std::size_t sourceFeatureChannelOffset = 0;
+  std::size_t sourceFeatureChannelMaxCount = 0;
+  std::size_t destinationFeatureChannelOffset = 0;
+  ImageEdgeMode edgeMode = ImageEdgeMode::Zero;
+};
+
 }  // namespace
+
+detail::DerivativeTraits CNNKernel::derivativeTraits() const {
+  if (!isItsOwnGradient()) return {};
+  return {.beginsGradients = true, .ownSource = 0};
+}
+
+std::any CNNKernel::geometry() const {
+  return UnaryGeometry{placement(),
+                       offset_,
+                       clipRect_,
+                       sourceFeatureChannelOffset_,
+                       sourceFeatureChannelMaxCount_,
+                       destinationFeatureChannelOffset(),
+                       edgeMode_};
+}
+
+void CNNKernel::setGeometry(const std::any& geometry) {
+  const auto& given = std::any_cast<const UnaryGeometry&>(geometry);
+  setPlacement(given.placement);
+  offset_ = given.offset;
+  clipRect_ = given.clipRect;
+  sourceFeatureChannelOffset_ = given.sourceFeatureChannelOffset;
+  sourceFeatureChannelMaxCount_ = given.sourceFeatureChannelMaxCount;
+  setDestinationFeatureChannelOffset(given.destinationFeatureChannelOffset);
+  edgeMode_ = given.edgeMode;
+}
 
 ForwardCall CNNKernel::resolveCall(BatchOperand& source, BatchOperand& destination, bool withState) const {
   const bool checks = !has(options(), KernelOptions::SkipAPIValidation);

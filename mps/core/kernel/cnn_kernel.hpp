@@ -139,12 +139,12 @@ class CNNKernel : public detail::ImageKernel {
   [[nodiscard]] detail::ForwardCall resolveCall(detail::BatchOperand& source,
                                                 detail::BatchOperand& destination, bool withState) const;
   [[nodiscard]] virtual detail::PreparedCall prepareForward(const detail::ForwardCall& call) const = 0;
-  /// Whether the destination may be the source itself, element for element, while offset, clipRect.origin and
-  /// the channel offsets say that pixel (x, y, c) becomes pixel (x, y, c).
-  [[nodiscard]] virtual bool worksInPlace() const { return false; }
-  /// Whether saved fields are written under a predicate, too: whoever encodes the gradient under the same one
+  [[nodiscard]] detail::DerivativeTraits derivativeTraits() const override;
+  /// From now on saved fields are written under a predicate, too: whoever encodes the gradient under the same one
   /// has both run or neither. Otherwise the gradient is computed from the source image.
-  void setSavesFieldsUnderPredicates(bool saves) { savesFieldsUnderPredicates_ = saves; }
+  void joinGraph() override { savesFieldsUnderPredicates_ = true; }
+  [[nodiscard]] std::any geometry() const override;
+  void setGeometry(const std::any& geometry) override;
   /// Encodes a step of a graph with states that are inputs beside the images: loss labels, the state of a convolution
   /// that is undone. The default throws.
   virtual void encodeWithSourceStates(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,

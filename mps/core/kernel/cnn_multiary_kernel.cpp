@@ -11,6 +11,36 @@
 #include "mtl/device.hpp"
 
 namespace mps {
+namespace {
+
+struct MultiaryGeometry {
+  std::vector<detail::SourceProperties> sources;
+  mtl::Region clipRect;
+  std::size_t destinationFeatureChannelOffset = 0;
+};
+
+}  // namespace
+
+std::any CNNMultiaryKernel::geometry() const {
+  return MultiaryGeometry{sources_, clipRect_, destinationFeatureChannelOffset()};
+}
+
+void CNNMultiaryKernel::setGeometry(const std::any& geometry) {
+  const auto& given = std::any_cast<const MultiaryGeometry&>(geometry);
+  sources_ = given.sources;
+  clipRect_ = given.clipRect;
+  setDestinationFeatureChannelOffset(given.destinationFeatureChannelOffset);
+}
+
+std::vector<Offset> CNNMultiaryKernel::sourceOffsets() const {
+  std::vector<Offset> offsets;
+  for (const detail::SourceProperties& source : sources_) offsets.push_back(source.offset.get());
+  return offsets;
+}
+
+void CNNMultiaryKernel::setSourceOffsets(std::span<const Offset> offsets) {
+  for (std::size_t i = 0; i < offsets.size(); ++i) sources_[i].offset.transfer(offsets[i]);
+}
 
 CNNMultiaryKernel::CNNMultiaryKernel(std::shared_ptr<mtl::Device> device, std::size_t sourceCount)
     : ImageKernel(std::move(device)), sources_(sourceCount) {

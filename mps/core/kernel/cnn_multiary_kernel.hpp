@@ -84,6 +84,10 @@ class CNNMultiaryKernel : public detail::ImageKernel {
                                              ArrayRef<std::shared_ptr<State>> sourceStates = {}) override;
   /// @name The library's own
   /// @{
+  [[nodiscard]] std::any geometry() const override;
+  void setGeometry(const std::any& geometry) override;
+  [[nodiscard]] std::vector<Offset> sourceOffsets() const override;
+  void setSourceOffsets(std::span<const Offset> offsets) override;
   [[nodiscard]] StateBatch makeStepStates(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                                           std::span<const ImageBatch> sources,
                                           std::span<const StateBatch> sourceStates) const override;

@@ -1,6 +1,7 @@
 #include "mps/core/kernel/image_kernel.hpp"
 
 #include "mps/core/coding/coder.hpp"
+#include "mps/core/kernel/graph_traits.hpp"
 #include "mps/core/types/error.hpp"
 
 namespace mps::detail {
@@ -13,6 +14,27 @@ void ImageKernel::setPadding(std::shared_ptr<NNPadding> padding) {
 void ImageKernel::setDestinationImageAllocator(std::shared_ptr<ImageAllocator> allocator) {
   if (!allocator) throw Error(describe(), "destinationImageAllocator", "null", "an image allocator");
   allocator_ = std::move(allocator);
+}
+
+DerivativeTraits ImageKernel::derivativeTraits() const {
+  return {};
+}
+
+SumTraits ImageKernel::sumTraits() const {
+  return {};
+}
+
+ChannelTraits ImageKernel::channelTraits() const {
+  return {};
+}
+
+KernelRoles ImageKernel::roles() {
+  return {};
+}
+
+ImageDescriptor ImageKernel::sizeUndoing(const ImageDescriptor& /*source*/, const ImageDescriptor& /*undone*/,
+                                         const Offset& /*placement*/) {
+  throw Error(describe() + ": undoes no other kernel");
 }
 
 void ImageKernel::codeProperties(Coder& coder) {

@@ -8,6 +8,7 @@
 
 #include "mps/core/coding/secure_coding.hpp"
 #include "mps/core/layer/batch_normalization_state.hpp"
+#include "mps/core/layer/update_counter.hpp"
 
 namespace mps {
 
@@ -92,6 +93,10 @@ class CNNBatchNormalizationDataSource : public SecureCoding {
     return nullptr;
   }
   /// @}
+  /// The library's own: what counts the updates, or null.
+  [[nodiscard]] virtual detail::UpdateCounter* updateCounter() {
+    return nullptr;
+  }
 };
 
 }  // namespace mps

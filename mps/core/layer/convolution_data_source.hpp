@@ -9,6 +9,7 @@
 #include "mps/core/coding/secure_coding.hpp"
 #include "mps/core/layer/convolution_descriptor.hpp"
 #include "mps/core/layer/convolution_state.hpp"
+#include "mps/core/layer/update_counter.hpp"
 
 namespace mps {
 
@@ -87,6 +88,10 @@ class CNNConvolutionDataSource : public SecureCoding {
   /// gradient state is exported.
   virtual std::shared_ptr<CNNConvolutionWeightsAndBiasesState> deviceWeightsAndBiases(
       const std::shared_ptr<mtl::Device>& /*device*/) {
+    return nullptr;
+  }
+  /// The library's own: what counts the updates, or null.
+  [[nodiscard]] virtual detail::UpdateCounter* updateCounter() {
     return nullptr;
   }
 };

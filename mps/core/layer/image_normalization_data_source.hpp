@@ -8,6 +8,7 @@
 
 #include "mps/core/coding/secure_coding.hpp"
 #include "mps/core/layer/image_normalization_state.hpp"
+#include "mps/core/layer/update_counter.hpp"
 
 namespace mps {
 
@@ -53,6 +54,10 @@ class ImageNormalizationDataSource : public SecureCoding {
   /// use these very buffers: nothing is copied, and reloads have nothing to do. null by default.
   virtual std::shared_ptr<CNNNormalizationGammaAndBetaState> deviceGammaAndBeta(
       const std::shared_ptr<mtl::Device>& /*device*/) {
+    return nullptr;
+  }
+  /// The library's own: what counts the updates, or null.
+  [[nodiscard]] virtual detail::UpdateCounter* updateCounter() {
     return nullptr;
   }
 };

@@ -98,7 +98,7 @@ def torch_result(torch, graph, tensors, pictures):
         elif kind == "Gemm":
             result = functional.linear(given[0], given[1], given[2])
         elif kind == "Reshape":
-            result = given[0].flatten(1)
+            result = given[0].reshape(given[1].tolist()) if node.input[0] in tensors else given[0].flatten(1)
         else:
             result = {"Relu": torch.relu, "Sum": lambda *parts: sum(parts), "Add": torch.add,
                       "Identity": lambda value: value, "Softmax": lambda value: value}[kind](*given)
