@@ -168,6 +168,9 @@ CNNBatchNormalization::CNNBatchNormalization(std::shared_ptr<mtl::Device> device
 
 CNNBatchNormalization::CNNBatchNormalization(const CNNBatchNormalization& other)
     : KernelClass(other),
+      LayerKernel(other),
+      SharedBatchKernel(other),
+      NeuronFusion(other),
       dataSource_(other.dataSource_),
       channels_(other.channels_),
       neuron_(other.neuron_),

@@ -357,8 +357,13 @@ void bindLayersWithoutWeights(nb::class_<Features>& features) {
           "beta.")
       .def("dropout", &Features::dropout, "rate"_a = 0.5F, nb::kw_only(), "label"_a = "",
            "rate of the values that training sets to 0.")
-      .def("upsample", &Features::upsample, "factor"_a = 2, "mode"_a = train::UpsamplingMode::Nearest,
-           nb::kw_only(), "label"_a = "", "factor times as wide and high.")
+      .def(
+          "upsample",
+          [](const Features& self, std::size_t factor, train::UpsamplingMode mode, const std::string& label) {
+            return self.upsample(factor, mode, label);
+          },
+          "factor"_a = 2, "mode"_a = train::UpsamplingMode::Nearest, nb::kw_only(), "label"_a = "",
+          "factor times as wide and high.")
       .def("add", &Features::add, "other"_a, nb::kw_only(), "label"_a = "", "The sum of both, of one shape.")
       .def(
           "__add__", [](const Features& self, const Features& other) { return self + other; }, "other"_a,
