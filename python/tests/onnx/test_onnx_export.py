@@ -502,8 +502,12 @@ def test_the_python_of_the_page(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     network = train.Network((8, 8, 3))
     network.input.convolution(4, 3).relu().dense(2)
+    generator = np.random.default_rng(7)
+    data = train.Dataset(generator.random((32, 8, 8, 3), np.float32), np.arange(32) % 2)
     for block in re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL):
-        exec(block, {"unmetal": unmetal, "network": network})
+        if "model.onnx" in block:
+            shutil.copy("network.onnx", "model.onnx")
+        exec(block, {"unmetal": unmetal, "train": train, "network": network, "data": data})
     assert re.fullmatch(r"\[('(cat|dog)'(, )?){4}\]\n", capsys.readouterr().out)
 
 
