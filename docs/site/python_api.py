@@ -7,6 +7,16 @@ import re
 INDENT = "   "
 
 
+def code_block(rows):
+    """Lines of a block; formulas are no code."""
+    try:
+        ast.parse("\n".join(rows))
+        language = "python"
+    except SyntaxError:
+        language = "none"
+    return [f".. code-block:: {language}", ""] + [INDENT + row for row in rows] + [""]
+
+
 def escape(text):
     """Words of a docstring as reStructuredText: what stands in backticks is code, the rest is as it is written."""
     parts = re.split(r"(`+[^`]+`+)", text)
@@ -24,14 +34,14 @@ def documentation(node, indent):
     for block in re.split(r"\n\s*\n", text or ""):
         rows = block.split("\n")
         if all(row.startswith("    ") for row in rows):
-            lines += [".. code-block:: python", ""] + [INDENT + row[4:] for row in rows] + [""]
+            lines += code_block([row[4:] for row in rows])
         else:
             # Indented rows behind others are code as well.
             words = [row for row in rows if not row.startswith("    ")]
             code = [row for row in rows if row.startswith("    ")]
             lines += [escape(" ".join(row.strip() for row in words)), ""]
             if code:
-                lines += [".. code-block:: python", ""] + [INDENT + row[4:] for row in code] + [""]
+                lines += code_block([row[4:] for row in code])
     return [indent + line if line else "" for line in lines]
 
 
