@@ -17,7 +17,6 @@ endif()
 
 if(UNMETAL_BUILD_TESTS)
   find_package(GTest REQUIRED)
-  include(GoogleTest)
 endif()
 if(UNMETAL_BUILD_PROGRAM)
   find_package(CLI11 REQUIRED)

@@ -212,7 +212,7 @@ function(unmetal_sources target)
 endfunction()
 
 # unmetal_tests(<name> SOURCES <source>... [LABELS <label>...] [LIBRARIES <target>...] [ALONE])
-# One GoogleTest executable from files of the current folder, each of its tests a ctest test. The labels
+# One GoogleTest executable from files of the current folder, each of its suites a ctest test. The labels
 # `smoke` and `tsan` put it into the sets that the sanitizers run; the targets of these names build the sets.
 # ALONE: without the library, of which SOURCES has what it needs.
 function(unmetal_tests name)
@@ -254,20 +254,16 @@ function(unmetal_tests name)
         TIMEOUT ${seconds} LABELS "${ARG_LABELS}" COST ${parts} ENVIRONMENT "${environment}")
     endforeach()
   else()
-    gtest_discover_tests(${name}
-      DISCOVERY_MODE PRE_TEST
-      DISCOVERY_TIMEOUT 60
-      NO_PRETTY_VALUES
-      TEST_PREFIX "${name}."
-      TEST_LIST ${name}_list)
-    # Properties that are lists do not survive gtest_discover_tests; ctest sets them when it reads the tests.
-    set(properties "${CMAKE_CURRENT_BINARY_DIR}/${name}_properties.cmake")
-    file(WRITE "${properties}"
-      "if(${name}_list)\n"
-      "  set_tests_properties(\${${name}_list} PROPERTIES\n"
-      "    TIMEOUT 600 LABELS \"${ARG_LABELS}\" ENVIRONMENT \"${UNMETAL_TEST_ENVIRONMENT}\")\n"
-      "endif()\n")
-    set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES "${properties}")
+    set(suites "${CMAKE_CURRENT_BINARY_DIR}/${name}_suites.cmake")
+    string(CONCAT content
+      "set(name \"${name}\")\n"
+      "set(program \"$<TARGET_FILE:${name}>\")\n"
+      "set(folder \"${CMAKE_CURRENT_BINARY_DIR}\")\n"
+      "set(labels \"${ARG_LABELS}\")\n"
+      "set(environment \"${UNMETAL_TEST_ENVIRONMENT}\")\n"
+      "include(\"${PROJECT_SOURCE_DIR}/cmake/test_suites.cmake\")\n")
+    file(GENERATE OUTPUT "${suites}" CONTENT "${content}")
+    set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES "${suites}")
   endif()
   foreach(label IN LISTS ARG_LABELS)
     if(NOT TARGET ${label})
