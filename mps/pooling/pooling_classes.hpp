@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstddef>
+
 #include "mps/core/kernel/kernel_class.hpp"
 #include "mps/pooling/pooling.hpp"
 
@@ -16,6 +18,7 @@ template <class... Pairs>
 struct PoolingPairList {
   /// Kernels over images, of which graphs are made.
   using Classes = KernelClasses<typename Pairs::Forward..., typename Pairs::Gradient...>;
+  static constexpr std::size_t size = sizeof...(Pairs);
   /// Calls visit(Pair()) for each.
   template <class Visit>
   static void forEach(Visit visit) {

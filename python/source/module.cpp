@@ -125,7 +125,8 @@ NB_MODULE(_core, module) {
   bindNode(module);
   bindLayerNodes(module);
   bindImageNodes(module);
-  bindWindowNodes(module);
+  bindPoolingNodes(module);
+  bindNormalizationNodes(module);
   bindGraph(module);
   bindYOLOLoss(module);
   nb::module_ train = module.def_submodule("train", "Networks, data sets and a trainer.");

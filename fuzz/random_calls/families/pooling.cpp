@@ -1,5 +1,6 @@
-#include "mps/pooling/pooling.hpp"
+#include "mps/pooling/pooling_classes.hpp"
 
+#include <cstddef>
 #include <memory>
 
 #include "fuzz/random_calls/families.hpp"
@@ -14,37 +15,54 @@ struct PoolingKernels {
   std::shared_ptr<mps::CNNPoolingGradient> gradient;
 };
 
+struct Window {
+  std::size_t width, height, strideX, strideY;
+};
+
+template <class Kernel>
+constexpr bool isDilated = requires(Call& call) {
+  Kernel::create(call.device, 1, 1, 1, 1, 1, 1);
+};
+
+template <class Pair>
+PoolingKernels makePair(Call& call, const Window& window) {
+  using Forward = typename Pair::Forward;
+  using Gradient = typename Pair::Gradient;
+  const auto& [width, height, strideX, strideY] = window;
+  RandomNumbers& random = call.random;
+  if constexpr (isDilated<Forward>) {
+    const std::size_t dilationX = call.noted("dilationX", random.size(1, 4));
+    const std::size_t dilationY = call.noted("dilationY", random.size(1, 4));
+    return {Forward::create(call.device, width, height, dilationX, dilationY, strideX, strideY),
+            Gradient::create(call.device, width, height, dilationX, dilationY, strideX, strideY)};
+  } else {
+    const auto forward = Forward::create(call.device, width, height, strideX, strideY);
+    if constexpr (requires { forward->setZeroPadSizeX(1); }) {
+      if (random.chance(0.3)) {
+        forward->setZeroPadSizeX(call.noted("zeroPadSizeX", random.size(0, 3)));
+        forward->setZeroPadSizeY(call.noted("zeroPadSizeY", random.size(0, 3)));
+      }
+    }
+    return {forward, Gradient::create(call.device, width, height, strideX, strideY)};
+  }
+}
+
 PoolingKernels makePooling(Call& call) {
   RandomNumbers& random = call.random;
-  const auto window = [&] { return random.size(1, random.chance(0.1) ? 20 : 5); };
-  const std::size_t width = call.noted("width", window());
-  const std::size_t height = call.noted("height", random.chance(0.5) ? width : window());
-  const std::size_t strideX = call.noted("strideX", random.size(1, 4));
-  const std::size_t strideY = call.noted("strideY", random.chance(0.6) ? strideX : random.size(1, 4));
-  switch (call.noted("kind", random.integer(0, 3))) {
-    case 0:
-      return {mps::CNNPoolingMax::create(call.device, width, height, strideX, strideY),
-              mps::CNNPoolingMaxGradient::create(call.device, width, height, strideX, strideY)};
-    case 1: {
-      const auto average = mps::CNNPoolingAverage::create(call.device, width, height, strideX, strideY);
-      if (random.chance(0.3)) {
-        average->setZeroPadSizeX(call.noted("zeroPadSizeX", random.size(0, 3)));
-        average->setZeroPadSizeY(call.noted("zeroPadSizeY", random.size(0, 3)));
-      }
-      return {average, mps::CNNPoolingAverageGradient::create(call.device, width, height, strideX, strideY)};
-    }
-    case 2:
-      return {mps::CNNPoolingL2Norm::create(call.device, width, height, strideX, strideY),
-              mps::CNNPoolingL2NormGradient::create(call.device, width, height, strideX, strideY)};
-    default: {
-      const std::size_t dilationX = call.noted("dilationX", random.size(1, 4));
-      const std::size_t dilationY = call.noted("dilationY", random.size(1, 4));
-      return {mps::CNNDilatedPoolingMax::create(call.device, width, height, dilationX, dilationY, strideX,
-                                                strideY),
-              mps::CNNDilatedPoolingMaxGradient::create(call.device, width, height, dilationX, dilationY,
-                                                        strideX, strideY)};
-    }
-  }
+  const auto side = [&] { return random.size(1, random.chance(0.1) ? 20 : 5); };
+  Window window;
+  window.width = call.noted("width", side());
+  window.height = call.noted("height", random.chance(0.5) ? window.width : side());
+  window.strideX = call.noted("strideX", random.size(1, 4));
+  window.strideY = call.noted("strideY", random.chance(0.6) ? window.strideX : random.size(1, 4));
+  using Pairs = mps::detail::PoolingPairs;
+  const std::size_t kind = call.noted("kind", random.size(0, Pairs::size - 1));
+  PoolingKernels kernels;
+  std::size_t index = 0;
+  Pairs::forEach([&](auto pair) {
+    if (index++ == kind) kernels = makePair<decltype(pair)>(call, window);
+  });
+  return kernels;
 }
 
 }  // namespace
