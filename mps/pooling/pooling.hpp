@@ -64,12 +64,13 @@ class CNNPooling : public CNNKernel, public detail::ReLUGradientFusion {
 };
 
 namespace detail {
-/// What a class of one pooling function says of itself.
-template <class Class, ClassName name, PoolingKind function>
-class PoolingKernelClass : public KernelClass<Class, CNNPooling, name> {
+/// What a class of one pooling function says of itself; its gradient's has CNNPoolingGradient as Base.
+template <class Class, ClassName name, PoolingKind function, class Base = CNNPooling>
+class PoolingKernelClass : public KernelClass<Class, Base, name> {
  public:
   /// @param kernelWidth,kernelHeight window in pixels, odd or even, at least 1
-  /// @param strideInPixelsX,strideInPixelsY step from window to window, at least 1
+  /// @param strideInPixelsX,strideInPixelsY step from window to window, at least 1; a gradient kernel has window and step of
+  ///   its forward kernel
   /// @throws Error for a size or stride of 0
   static std::shared_ptr<Class> create(const std::shared_ptr<mtl::Device>& device, std::size_t kernelWidth,
                                        std::size_t kernelHeight, std::size_t strideInPixelsX = 1,
@@ -210,22 +211,14 @@ class CNNPoolingGradient : public CNNGradientKernel {
 namespace detail {
 /// What the gradient of `Forward` says of itself.
 template <class Class, ClassName name, class Forward, PoolingKind function>
-class PoolingGradientKernelClass : public KernelClass<Class, CNNPoolingGradient, name> {
+class PoolingGradientKernelClass : public PoolingKernelClass<Class, name, function, CNNPoolingGradient> {
  public:
-  /// @param kernelWidth,kernelHeight,strideInPixelsX,strideInPixelsY those of the forward kernel
-  static std::shared_ptr<Class> create(const std::shared_ptr<mtl::Device>& device, std::size_t kernelWidth,
-                                       std::size_t kernelHeight, std::size_t strideInPixelsX = 1,
-                                       std::size_t strideInPixelsY = 1) {
-    return std::shared_ptr<Class>(
-        new Class(device, name.characters, kernelWidth, kernelHeight, strideInPixelsX, strideInPixelsY));
-  }
   [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override {
     return forwardClassName == Forward::nameOfClass();
   }
 
  protected:
-  using PoolingGradientKernelClass::KernelClass::KernelClass;
-  [[nodiscard]] PoolingKind kind() const override { return function; }
+  using PoolingGradientKernelClass::PoolingKernelClass::PoolingKernelClass;
 };
 }  // namespace detail
 
@@ -245,7 +238,7 @@ class CNNPoolingMaxGradient
     : public detail::PoolingGradientKernelClass<CNNPoolingMaxGradient, "CNNPoolingMaxGradient", CNNPoolingMax,
                                                 detail::PoolingKind::Max> {
  protected:
-  friend PoolingGradientKernelClass;
+  friend PoolingKernelClass;
   using PoolingGradientKernelClass::PoolingGradientKernelClass;
 };
 
@@ -269,7 +262,7 @@ class CNNPoolingAverageGradient
   void setZeroPadSizeY(std::size_t size) { zeroPadSizeY_.set(size); }
 
  protected:
-  friend PoolingGradientKernelClass;
+  friend PoolingKernelClass;
   using PoolingGradientKernelClass::PoolingGradientKernelClass;
   void codeProperties(Coder& coder) override;
   void describeProblem(detail::PoolingProblem& problem) const override;
@@ -292,7 +285,7 @@ class CNNPoolingL2NormGradient
     : public detail::PoolingGradientKernelClass<CNNPoolingL2NormGradient, "CNNPoolingL2NormGradient",
                                                 CNNPoolingL2Norm, detail::PoolingKind::L2Norm> {
  protected:
-  friend PoolingGradientKernelClass;
+  friend PoolingKernelClass;
   using PoolingGradientKernelClass::PoolingGradientKernelClass;
 };
 

@@ -126,7 +126,7 @@ NB_MODULE(_core, module) {
   bindLayerNodes(module);
   bindImageNodes(module);
   bindPoolingNodes(module);
-  bindNormalizationNodes(module);
+  bindLocalNormalizationNodes(module);
   bindGraph(module);
   bindYOLOLoss(module);
   nb::module_ train = module.def_submodule("train", "Networks, data sets and a trainer.");

@@ -67,10 +67,16 @@ std::string kindOfCommand(const std::string& label) {
 }
 
 std::string layerOfCommand(const std::string& label) {
+  const auto without = [](std::string_view text, std::string_view end) {
+    if (text.ends_with(end)) text.remove_suffix(end.size());
+    return std::string(text);
+  };
+  const std::string_view className = std::string_view(label).substr(0, label.find(' '));
   const std::size_t begin = label.find('"');
   const std::size_t end = label.rfind('"');
-  if (begin == std::string::npos || end == begin) return label.substr(0, label.find(' '));
-  return label.substr(begin + 1, end - begin - 1);
+  if (begin == std::string::npos || end == begin) return without(className, "Gradient");
+  const std::string name = label.substr(begin + 1, end - begin - 1);
+  return className.ends_with("Gradient") ? without(name, " gradient") : name;
 }
 
 StepProfile::StepProfile(std::vector<std::vector<mtl::CommandTime>> steps,

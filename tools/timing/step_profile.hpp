@@ -31,7 +31,8 @@ class StepProfile {
   [[nodiscard]] double milliseconds() const { return milliseconds_; }
   /// Kinds of kernels (convolution, normalization, ...), the slowest first; "between commands" comes last.
   [[nodiscard]] std::vector<ProfileRow> byKind() const;
-  /// Layers in the order of the network, each with its forward kernels, gradients and updates.
+  /// Layers in the order of the network, each with its forward kernels and its gradients. Kernels without a label are
+  /// together by their class, which optimisers are.
   [[nodiscard]] std::vector<ProfileRow> byLayer() const;
   /// Both, as text: milliseconds, part of the step, GB/s, GFLOP/s, part of the floor.
   [[nodiscard]] std::string report() const;
@@ -46,7 +47,8 @@ class StepProfile {
 
 /// What a command of this label (class of the kernel, then its label in quotes) belongs to.
 std::string kindOfCommand(const std::string& label);
-/// The kernel's label; its class where it has none.
+/// The kernel's label; its class where it has none. A gradient kernel belongs to what its forward kernel does: graphs label
+/// it "conv1 gradient".
 std::string layerOfCommand(const std::string& label);
 
 }  // namespace unmetal

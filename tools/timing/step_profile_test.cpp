@@ -21,7 +21,8 @@ mps::detail::MachineFigures machine() {
 std::vector<CommandTime> step(double start, double length) {
   return {{"CNNConvolution \"conv1\"", start, start + length, 1e6, 4e9},
           {"CNNPoolingMax \"pool1\"", start + length, start + length + 0.001, 2e6, 0},
-          {"CNNConvolutionGradient \"conv1\"", start + length + 0.002, start + length + 0.005, 1e6, 8e9}};
+          {"CNNConvolutionGradient \"conv1 gradient\"", start + length + 0.002, start + length + 0.005, 1e6,
+           8e9}};
 }
 
 TEST(StepProfile, TakesMediansAndSumsThem) {
@@ -73,6 +74,9 @@ TEST(StepProfile, NamesKindsAndLayers) {
   EXPECT_EQ(kindOfCommand("CNNAdd"), "element-wise");
   EXPECT_EQ(layerOfCommand("CNNAdd \"block 1\""), "block 1");
   EXPECT_EQ(layerOfCommand("NNOptimizerAdam"), "NNOptimizerAdam");
+  EXPECT_EQ(layerOfCommand("CNNConvolutionGradient \"conv1 gradient\""), "conv1");
+  EXPECT_EQ(layerOfCommand("CNNConvolution \"policy gradient\""), "policy gradient");
+  EXPECT_EQ(layerOfCommand("CNNPoolingMaxGradient"), "CNNPoolingMax");
 }
 
 }  // namespace

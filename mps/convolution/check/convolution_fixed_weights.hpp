@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstddef>
+#include <memory>
 #include <span>
 #include <utility>
 #include <vector>
@@ -28,5 +30,14 @@ class FixedWeights : public CNNConvolutionDataSource {
   std::vector<float> weights_;
   std::vector<float> biases_;
 };
+
+/// Small numbers of both signs, for squares of `kernel` pixels, and biases of a quarter.
+inline std::shared_ptr<FixedWeights> sampleWeights(std::size_t kernel, std::size_t channels,
+                                                   std::size_t out) {
+  const auto descriptor = CNNConvolutionDescriptor::cnnConvolutionDescriptor(kernel, kernel, channels, out);
+  std::vector<float> values(descriptor.weightCount());
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i % 7) / 4 - 0.5F;
+  return std::make_shared<FixedWeights>(descriptor, std::move(values), std::vector<float>(out, 0.25F));
+}
 
 }  // namespace mps::detail

@@ -10,10 +10,7 @@ namespace mps::test {
 namespace {
 
 std::shared_ptr<CNNConvolutionDataSource> weights(std::size_t kernel, std::size_t out) {
-  const auto descriptor = CNNConvolutionDescriptor::cnnConvolutionDescriptor(kernel, kernel, channels, out);
-  Values values(descriptor.weightCount());
-  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i % 7) / 4 - 0.5F;
-  return std::make_shared<detail::FixedWeights>(descriptor, values, Values(out, 0.25F));
+  return detail::sampleWeights(kernel, channels, out);
 }
 
 }  // namespace

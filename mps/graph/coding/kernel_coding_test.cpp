@@ -75,13 +75,6 @@ Values nextNumbers(MatrixRandom& random) {
   return testing::valuesOf(result->data());
 }
 
-std::shared_ptr<CNNConvolutionDataSource> weights(std::size_t kernel, std::size_t out) {
-  const auto descriptor = CNNConvolutionDescriptor::cnnConvolutionDescriptor(kernel, kernel, channels, out);
-  Values values(descriptor.weightCount());
-  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i % 7) / 4 - 0.5F;
-  return std::make_shared<detail::FixedWeights>(descriptor, values, Values(out, 0.25F));
-}
-
 class KernelCoding : public testing::DeviceTest {
  protected:
   Device other_ = mtl::newCPUDevice(2);
@@ -256,7 +249,7 @@ TEST_F(KernelCoding, RandomSequencesGoOn) {
 
 /// What was reloaded from a state since the data source was read belongs to the kernel.
 TEST_F(KernelCoding, ReloadedWeightsAreCoded) {
-  const auto convolution = CNNConvolution::create(device_, weights(3, 3));
+  const auto convolution = CNNConvolution::create(device_, detail::sampleWeights(3, channels, 3));
   const std::size_t without = encoded(*convolution).size();
   const auto state = CNNConvolutionWeightsAndBiasesState::create(device_, convolution->descriptor());
   for (float& value : state->weights()->contentsAs<float>()) value = 0.5F;

@@ -53,7 +53,7 @@ void bindTrainable(nanobind::module_& module);
 void bindNode(nanobind::module_& module);
 void bindLayerNodes(nanobind::module_& module);
 void bindImageNodes(nanobind::module_& module);
-void bindNormalizationNodes(nanobind::module_& module);
+void bindLocalNormalizationNodes(nanobind::module_& module);
 void bindPoolingNodes(nanobind::module_& module);
 void bindGraph(nanobind::module_& module);
 void bindYOLOLoss(nanobind::module_& module);

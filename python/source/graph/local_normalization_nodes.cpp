@@ -25,7 +25,7 @@ void bindContrast(Class& node) {
 
 }  // namespace
 
-void bindNormalizationNodes(nb::module_& module) {
+void bindLocalNormalizationNodes(nb::module_& module) {
   using namespace mps;
   FilterClass<CNNNormalizationNode> base(
       module, "CNNNormalizationNode",
