@@ -81,7 +81,9 @@ std::optional<std::string> translatePooling(const Step& step) {
   if (pooling == nullptr) return std::nullopt;
   if (const auto* average = step.as<mps::CNNPoolingAverage>()) return addAverage(step, *average);
   if (step.as<mps::CNNPoolingL2Norm>() != nullptr) return addNorm(step, *pooling);
-  return addMaximum(step, *pooling);
+  if (step.as<mps::CNNPoolingMax>() != nullptr || step.as<mps::CNNDilatedPoolingMax>() != nullptr)
+    return addMaximum(step, *pooling);
+  return std::nullopt;
 }
 
 }  // namespace unmetal::onnx::detail
