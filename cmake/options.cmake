@@ -34,8 +34,12 @@ if(PROJECT_IS_TOP_LEVEL)
   include(CheckLinkerFlag)
   check_linker_flag(CXX -fuse-ld=mold UNMETAL_LINKS_WITH_MOLD)
   if(UNMETAL_LINKS_WITH_MOLD)
-    # Lines for a debugger are four fifths of a program, and hundreds of MB in a folder of tests.
-    add_link_options(-fuse-ld=mold LINKER:--compress-debug-sections=zlib)
+    add_link_options(-fuse-ld=mold)
+    # Lines for a debugger are four fifths of a program, and hundreds of MB in a folder of tests. They are a tenth of one that
+    # sanitizers watch, where this would take longer than the rest of linking.
+    if(NOT UNMETAL_SANITIZE)
+      add_link_options(LINKER:--compress-debug-sections=zlib)
+    endif()
   endif()
 endif()
 
