@@ -1,6 +1,10 @@
 #include <algorithm>
+#include <cstdint>
+#include <functional>
 #include <memory>
+#include <numeric>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -55,15 +59,15 @@ memory::dims weightSizes(const ConvolutionProblem& problem) {
   return sizes;
 }
 
-/// OHWI, which is what the parameters are; or `any`, which lets oneDNN choose.
-memory::desc weights(const ConvolutionProblem& problem, bool chosenByOneDnn) {
-  if (chosenByOneDnn) return {weightSizes(problem), memory::data_type::f32, memory::format_tag::any};
+/// Some channels of the parameters, which are OHWI.
+/// @param part all of the problem, or some channels
+memory::desc weights(const ConvolutionProblem& problem, const ConvolutionProblem& part) {
   const std::int64_t inputs = problem.inputChannelsPerGroup();
   const std::int64_t row = problem.x.kernelSize * inputs;
   const std::int64_t output = problem.y.kernelSize * row;
   memory::dims strides{output, 1, row, inputs};
   if (problem.groups > 1) strides.insert(strides.begin(), problem.outputChannelsPerGroup() * output);
-  return {weightSizes(problem), memory::data_type::f32, strides};
+  return {weightSizes(part), memory::data_type::f32, strides};
 }
 
 /// @param layout of the weights; null lets oneDNN choose it
@@ -73,7 +77,9 @@ mtl::cpu::OneDnnConvolution describe(const ConvolutionProblem& problem, const Pa
       .source = images(problem.images(), problem.inputFeatureChannels, y.map.size(), x.map.size()),
       .destination = images(problem.images(), problem.outputFeatureChannels, problem.y.destinationSize,
                             problem.x.destinationSize),
-      .weights = layout == nullptr ? weights(problem, true) : *layout,
+      .weights = layout == nullptr
+                     ? memory::desc(weightSizes(problem), memory::data_type::f32, memory::format_tag::any)
+                     : *layout,
       .bias = {},
       .strides = {problem.y.stride, problem.x.stride},
       .dilates = {problem.y.dilation - 1, problem.x.dilation - 1},
@@ -193,63 +199,100 @@ class PartPlan {
   std::size_t scratchpad_ = 0;
 };
 
-/// Weights between our layout and oneDNN's, some output channels or groups in each of several reorders.
+/// Weights between our layout and oneDNN's, some channels of each block in each of several reorders.
 class WeightsReorder {
  public:
+  /// A block of channels: its weights among ours, and where they lie on either side.
+  struct Block {
+    memory::dims sizes;
+    memory::desc ours;
+    memory::desc theirs;
+    std::int64_t ourOffset = 0;  ///< in elements
+    std::int64_t theirOffset = 0;
+  };
+  enum class Direction : std::uint8_t { ToOneDnn, FromOneDnn, AddedFromOneDnn };
+
   WeightsReorder() = default;
-  WeightsReorder(const ConvolutionProblem& problem, const memory::desc& theirs) {
-    const memory::desc ours = weights(problem, false);
-    try {
-      divide(problem, ours, theirs);
-    } catch (const dnnl::error&) {  // a layout that keeps other numbers of channels together
-      reorders_ = {mtl::cpu::oneDnnReorder(ours, theirs, false)};
+  WeightsReorder(std::span<const Block> blocks, Direction direction)
+      : toOneDnn_(direction == Direction::ToOneDnn) {
+    for (const Block& block : blocks) {
+      const std::size_t before = pieces_.size();
+      try {
+        divide(block, direction);
+      } catch (const dnnl::error&) {  // a layout that keeps other numbers of channels together
+        pieces_.resize(before);
+        pieces_.push_back(piece(block, block.ours, block.theirs, direction));
+      }
     }
   }
 
-  [[nodiscard]] std::size_t scratchpadBytes() const {
-    std::size_t most = 0;
-    for (const auto& reorder : reorders_) most = std::max(most, reorder.scratchpadBytes());
-    return most;
-  }
+  /// Of all threads that share a run.
+  [[nodiscard]] std::size_t scratchpadBytes() const { return kMostThreads * bytesOfThread(); }
   void run(const mtl::cpu::Stream& stream, const float* from, float* to, std::byte* scratchpads) const {
-    const std::size_t step = scratchpadBytes();
-    stream.forEach(
-        static_cast<std::int64_t>(reorders_.size()), kMostReorders, [&](std::int64_t i, int thread) {
-          reorders_[static_cast<std::size_t>(i)].run({{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}},
-                                                     scratchpads + step * static_cast<std::size_t>(thread));
-        });
+    const std::size_t step = bytesOfThread();
+    stream.forEach(static_cast<std::int64_t>(pieces_.size()), kMostThreads, [&](std::int64_t i, int thread) {
+      const Piece& piece = pieces_[static_cast<std::size_t>(i)];
+      piece.reorder.run({{DNNL_ARG_FROM, from + (toOneDnn_ ? piece.ourOffset : piece.theirOffset)},
+                         {DNNL_ARG_TO, to + (toOneDnn_ ? piece.theirOffset : piece.ourOffset)}},
+                        scratchpads + step * static_cast<std::size_t>(thread));
+    });
   }
-  static constexpr int kMostReorders = 16;
 
  private:
-  static constexpr std::int64_t kLeastWeights = 64 * 1024;
-  static constexpr std::int64_t kBlock = 64;  ///< a multiple of what oneDNN's layouts keep together
+  static constexpr int kMostThreads = 16;
+  static constexpr std::int64_t kLeastWeights = 16 * 1024;
+  static constexpr std::int64_t kTogether = 64;  ///< a multiple of what oneDNN's layouts keep together
 
-  void divide(const ConvolutionProblem& problem, const memory::desc& ours, const memory::desc& theirs) {
-    const memory::dims whole = weightSizes(problem);
-    const std::int64_t outermost = whole.front();
-    const std::int64_t wanted =
-        std::clamp<std::int64_t>(problem.weightCount() / kLeastWeights, 1, kMostReorders);
-    const std::int64_t together = ((outermost + wanted - 1) / wanted + kBlock - 1) / kBlock * kBlock;
+  struct Piece {
+    OneDnnPrimitive reorder;
+    std::int64_t ourOffset;
+    std::int64_t theirOffset;
+  };
+
+  static Piece piece(const Block& block, const memory::desc& ours, const memory::desc& theirs,
+                     Direction direction) {
+    const bool adds = direction == Direction::AddedFromOneDnn;
+    return {direction == Direction::ToOneDnn ? mtl::cpu::oneDnnReorder(ours, theirs, false)
+                                             : mtl::cpu::oneDnnReorder(theirs, ours, adds),
+            block.ourOffset, block.theirOffset};
+  }
+
+  void divide(const Block& block, Direction direction) {
+    const std::int64_t count =
+        std::accumulate(block.sizes.begin(), block.sizes.end(), std::int64_t{1}, std::multiplies<>());
+    const std::int64_t outermost = block.sizes.front();
+    const std::int64_t wanted = std::clamp<std::int64_t>(count / kLeastWeights, 1, kMostThreads);
+    const std::int64_t together = ((outermost + wanted - 1) / wanted + kTogether - 1) / kTogether * kTogether;
     for (std::int64_t first = 0; first < outermost; first += together) {
-      memory::dims sizes = whole;
+      memory::dims sizes = block.sizes;
       sizes.front() = std::min(together, outermost - first);
       memory::dims offsets(sizes.size(), 0);
       offsets.front() = first;
-      reorders_.push_back(mtl::cpu::oneDnnReorder(ours.submemory_desc(sizes, offsets),
-                                                  theirs.submemory_desc(sizes, offsets), false));
+      pieces_.push_back(piece(block, block.ours.submemory_desc(sizes, offsets),
+                              block.theirs.submemory_desc(sizes, offsets), direction));
     }
   }
 
-  std::vector<OneDnnPrimitive> reorders_;
+  [[nodiscard]] std::size_t bytesOfThread() const {
+    std::size_t most = 0;
+    for (const Piece& piece : pieces_) most = std::max(most, piece.reorder.scratchpadBytes());
+    return most;
+  }
+
+  std::vector<Piece> pieces_;
+  bool toOneDnn_ = true;
 };
 
-/// What all operations share: the parts, and the shapes of them.
+/// What all operations share: the parts, the shapes of them, and where each finds its weights.
 class OneDnnPlan : public Plan {
  public:
   OneDnnPlan(const ConvolutionProblem& problem, bool divideRows)
       : problem_(problem), parts_(partsOf(problem, divideRows)) {
     threads_ = std::min(static_cast<std::size_t>(std::max(1, problem.threadCount)), parts_.size());
+    if (problem.transposed)
+      partnerWeights_ = scratch_.reserve(static_cast<std::size_t>(problem.weightCount()) * sizeof(float));
+    for (const ConvolutionPart& part : parts_) place(part);
+    theirWeights_ = scratch_.reserve(static_cast<std::size_t>(theirElements_) * sizeof(float));
   }
 
   [[nodiscard]] std::size_t scratchBytes() const override { return scratch_.bytes(); }
@@ -262,6 +305,79 @@ class OneDnnPlan : public Plan {
   [[nodiscard]] static float* floats(const Operands& operands, std::size_t offset) {
     return reinterpret_cast<float*>(operands.scratch + offset);
   }
+  [[nodiscard]] float* theirWeights(const Operands& operands) const {
+    return floats(operands, theirWeights_);
+  }
+
+  /// The sums of a block lie one behind the other, as large as in oneDNN's layout.
+  [[nodiscard]] std::int64_t summands() const { return parts_.back().summand + 1; }
+  [[nodiscard]] std::int64_t theirElements(const WeightsReorder::Block& block) const {
+    return static_cast<std::int64_t>(block.theirs.get_size() / sizeof(float));
+  }
+
+  WeightsReorder makeReorder(WeightsReorder::Direction direction) {
+    WeightsReorder reorder(blocks_, direction);
+    scratchpadBytes_ = std::max(scratchpadBytes_, reorder.scratchpadBytes());
+    return reorder;
+  }
+  /// To be called once, when all plans and reorders are made.
+  void reserveScratchpads() {
+    scratchpads_ = scratch_.reserve(scratchpadBytes_);
+    memoryOfThreads_ = scratch_.reserve(bytesOfThread_ * threads_);
+  }
+  [[nodiscard]] std::byte* scratchpads(const Operands& operands) const {
+    return operands.scratch + scratchpads_;
+  }
+
+  /// Calls body(part, its plan, its operands, its weights in oneDNN's layout) for all parts.
+  template <class Body>
+  void forParts(const mtl::cpu::Stream& stream, const Operands& operands, Body&& body) const {
+    const auto count = static_cast<std::int64_t>(parts_.size());
+    stream.forEach(count, static_cast<int>(threads_), [&](std::int64_t i, int thread) {
+      const auto at = static_cast<std::size_t>(i);
+      const ConvolutionPart& part = parts_[at];
+      Operands ofPart = operands;
+      if (ofPart.source != nullptr) ofPart.source += part.sourceBytes;
+      if (ofPart.gradient != nullptr) ofPart.gradient += part.gradientBytes;
+      if (ofPart.destination != nullptr) ofPart.destination += part.destinationBytes;
+      if (ofPart.parameters[1] != nullptr)
+        ofPart.parameters[1] += part.firstChannel * static_cast<std::int64_t>(sizeof(float));
+      ofPart.scratch += memoryOfThreads_ + bytesOfThread_ * static_cast<std::size_t>(thread);
+      body(part, plans_[places_[at].plan], ofPart, theirWeights(operands) + places_[at].weights);
+    });
+  }
+
+  ConvolutionProblem problem_;
+  std::vector<ConvolutionPart> parts_;
+  std::vector<WeightsReorder::Block> blocks_;
+  ScratchLayout scratch_;
+  std::size_t partnerWeights_ = 0;  ///< of a transposed convolution
+
+ private:
+  /// Of a part.
+  struct Place {
+    std::size_t plan;
+    std::int64_t weights;  ///< elements from theirWeights()
+  };
+
+  /// Parts of the same channels follow each other, and the first brings a layout of the weights with it.
+  void place(const ConvolutionPart& part) {
+    const bool isNew = places_.empty() || part.firstChannel != firstChannel_;
+    firstChannel_ = part.firstChannel;
+    const std::size_t plan = planFor(part.problem, isNew ? nullptr : &blocks_.back().theirs);
+    if (isNew) {
+      const bool ofInputs = problem_.operation == ConvolutionOperation::DataGradient;
+      const std::int64_t weightsOfOutput = problem_.weightCount() / problem_.outputFeatureChannels;
+      const int which = problem_.operation == ConvolutionOperation::WeightsGradient ? DNNL_ARG_DIFF_WEIGHTS
+                                                                                    : DNNL_ARG_WEIGHTS;
+      blocks_.push_back({weightSizes(part.problem), weights(problem_, part.problem),
+                         plans_[plan].convolution().argument(which),
+                         part.firstChannel * (ofInputs ? 1 : weightsOfOutput), theirElements_});
+    }
+    const bool isSum = problem_.operation == ConvolutionOperation::WeightsGradient;
+    if (isNew || isSum) theirElements_ += theirElements(blocks_.back());
+    places_.push_back({plan, theirElements_ - theirElements(blocks_.back())});
+  }
 
   /// The plan of a part's shape, made where there is none yet.
   std::size_t planFor(const ConvolutionProblem& problem, const memory::desc* layout) {
@@ -272,32 +388,15 @@ class OneDnnPlan : public Plan {
     bytesOfThread_ = std::max(bytesOfThread_, plans_.back().scratchBytes());
     return plans_.size() - 1;
   }
-  /// To be called once, when all plans are made.
-  void reserveMemoryOfThreads() { memoryOfThreads_ = scratch_.reserve(bytesOfThread_ * threads_); }
 
-  /// Calls body(index of the part, its operands) for all parts.
-  template <class Body>
-  void forParts(const mtl::cpu::Stream& stream, const Operands& operands, Body&& body) const {
-    const auto count = static_cast<std::int64_t>(parts_.size());
-    stream.forEach(count, static_cast<int>(threads_), [&](std::int64_t i, int thread) {
-      const auto at = static_cast<std::size_t>(i);
-      Operands ofPart = operands;
-      if (ofPart.source != nullptr) ofPart.source += parts_[at].sourceBytes;
-      if (ofPart.gradient != nullptr) ofPart.gradient += parts_[at].gradientBytes;
-      if (ofPart.destination != nullptr) ofPart.destination += parts_[at].destinationBytes;
-      ofPart.scratch += memoryOfThreads_ + bytesOfThread_ * static_cast<std::size_t>(thread);
-      body(at, ofPart);
-    });
-  }
-
-  ConvolutionProblem problem_;
-  std::vector<ConvolutionPart> parts_;
   std::vector<PartPlan> plans_;
-  std::vector<std::size_t> planOfPart_;
-  ScratchLayout scratch_;
-
- private:
+  std::vector<Place> places_;
+  std::int64_t firstChannel_ = 0;
+  std::int64_t theirElements_ = 0;
+  std::size_t theirWeights_ = 0;
   std::size_t threads_;
+  std::size_t scratchpadBytes_ = 0;
+  std::size_t scratchpads_ = 0;
   std::size_t bytesOfThread_ = 0;
   std::size_t memoryOfThreads_ = 0;
 };
@@ -305,19 +404,9 @@ class OneDnnPlan : public Plan {
 /// Forward and data gradient: each part writes results of its own.
 class ResultPlan final : public OneDnnPlan {
  public:
-  ResultPlan(const ConvolutionProblem& problem, bool divideRows) : OneDnnPlan(problem, divideRows) {
-    const memory::desc* layout = nullptr;
-    for (const ConvolutionPart& part : parts_) {
-      planOfPart_.push_back(planFor(part.problem, layout));
-      if (layout == nullptr) layout_ = plans_.front().convolution().argument(DNNL_ARG_WEIGHTS);
-      layout = &layout_;
-    }
-    reorder_ = WeightsReorder(problem, layout_);
-    if (problem.transposed)
-      partnerWeights_ = scratch_.reserve(static_cast<std::size_t>(problem.weightCount()) * sizeof(float));
-    theirWeights_ = scratch_.reserve(layout_.get_size());
-    scratchpads_ = scratch_.reserve(reorder_.scratchpadBytes() * WeightsReorder::kMostReorders);
-    reserveMemoryOfThreads();
+  ResultPlan(const ConvolutionProblem& problem, bool divideRows)
+      : OneDnnPlan(problem, divideRows), reorder_(makeReorder(WeightsReorder::Direction::ToOneDnn)) {
+    reserveScratchpads();
   }
 
   void run(mtl::Stream& stream, const Operands& operands) const override {
@@ -328,110 +417,62 @@ class ResultPlan final : public OneDnnPlan {
       partnerWeights(cpu, problem_, given, partner);
       given = partner;
     }
-    float* theirs = floats(operands, theirWeights_);
-    reorder_.run(cpu, given, theirs, operands.scratch + scratchpads_);
-    forParts(cpu, operands, [&](std::size_t part, const Operands& ofPart) {
-      const PartPlan& plan = plans_[planOfPart_[part]];
-      if (problem_.operation == ConvolutionOperation::Forward)
-        plan.forward(ofPart, theirs);
-      else
-        plan.dataGradient(ofPart, theirs);
-    });
+    reorder_.run(cpu, given, theirWeights(operands), scratchpads(operands));
+    forParts(cpu, operands,
+             [&](const ConvolutionPart& /*part*/, const PartPlan& plan, const Operands& ofPart,
+                 const float* theirs) {
+               if (problem_.operation == ConvolutionOperation::Forward)
+                 plan.forward(ofPart, theirs);
+               else
+                 plan.dataGradient(ofPart, theirs);
+             });
   }
 
  private:
-  memory::desc layout_;
   WeightsReorder reorder_;
-  std::size_t partnerWeights_ = 0;
-  std::size_t theirWeights_ = 0;
-  std::size_t scratchpads_ = 0;
 };
 
 /// Weights gradient: the sums of parts of the pixels are added up in their order.
 class WeightsGradientPlan final : public OneDnnPlan {
  public:
-  WeightsGradientPlan(const ConvolutionProblem& problem, bool divideRows) : OneDnnPlan(problem, divideRows) {
-    for (const ConvolutionPart& part : parts_) {
-      const bool isNew = part.summand == 0;
-      if (isNew) blocks_.emplace_back();
-      Block& block = blocks_.back();
-      if (isNew) block.firstPart = planOfPart_.size();
-      planOfPart_.push_back(planFor(part.problem, isNew ? nullptr : &block.layout));
-      const PartPlan& plan = plans_[planOfPart_.back()];
-      if (isNew) block.layout = plan.convolution().argument(DNNL_ARG_DIFF_WEIGHTS);
-      block.summands = part.summand + 1;
-    }
-    for (Block& block : blocks_) {
-      const ConvolutionProblem& ofBlock = parts_[block.firstPart].problem;
-      const memory::desc ours = weights(ofBlock, false);
-      block.theirWeights =
-          scratch_.reserve(block.layout.get_size() * static_cast<std::size_t>(block.summands));
-      block.reorder = mtl::cpu::oneDnnReorder(block.layout, ours, false);
-      if (problem.accumulate) block.addingReorder = mtl::cpu::oneDnnReorder(block.layout, ours, true);
-      scratchpadBytes_ = std::max({scratchpadBytes_, block.reorder.scratchpadBytes(),
-                                   problem.accumulate ? block.addingReorder.scratchpadBytes() : 0});
-    }
-    if (problem.transposed) {
-      partnerWeights_ = scratch_.reserve(static_cast<std::size_t>(problem.weightCount()) * sizeof(float));
-      if (problem.hasBias) biasSource_ = StagedInput(problem.source, scratch_);
-    }
-    biases_ = scratch_.reserve(
-        static_cast<std::size_t>(problem.outputFeatureChannels * blocks_.front().summands) * sizeof(float));
-    scratchpads_ = scratch_.reserve(scratchpadBytes_ * blocks_.size());
-    reserveMemoryOfThreads();
+  WeightsGradientPlan(const ConvolutionProblem& problem, bool divideRows)
+      : OneDnnPlan(problem, divideRows), reorder_(makeReorder(WeightsReorder::Direction::FromOneDnn)) {
+    if (problem.accumulate) addingReorder_ = makeReorder(WeightsReorder::Direction::AddedFromOneDnn);
+    if (problem.transposed && problem.hasBias) biasSource_ = StagedInput(problem.source, scratch_);
+    biases_ = scratch_.reserve(static_cast<std::size_t>(problem.outputFeatureChannels * summands()) *
+                               sizeof(float));
+    reserveScratchpads();
   }
 
   void run(mtl::Stream& stream, const Operands& operands) const override {
     mtl::cpu::Stream& cpu = mtl::cpu::asCpu(stream);
     const bool sumsBiases = problem_.hasBias && !problem_.transposed;
-    forParts(cpu, operands, [&](std::size_t i, const Operands& ofPart) {
-      const ConvolutionPart& part = parts_[i];
-      // All blocks have the same number of summands, one part behind the other.
-      const Block& block = blocks_[i / static_cast<std::size_t>(blocks_.front().summands)];
-      float* const biases =
-          floats(operands, biases_) + part.summand * problem_.outputFeatureChannels + part.outputChannel;
-      plans_[planOfPart_[i]].weightsGradient(ofPart, summand(operands, block, part.summand),
-                                             sumsBiases ? biases : nullptr);
-    });
+    forParts(cpu, operands,
+             [&](const ConvolutionPart& part, const PartPlan& plan, const Operands& ofPart, float* theirs) {
+               float* const biases = floats(operands, biases_) +
+                                     part.summand * problem_.outputFeatureChannels + part.firstChannel;
+               plan.weightsGradient(ofPart, theirs, sumsBiases ? biases : nullptr);
+             });
+    if (summands() > 1) addUp(cpu, operands);
     storeWeights(cpu, operands);
     if (problem_.hasBias) storeBiases(cpu, operands);
   }
 
  private:
-  /// Output channels that are computed together.
-  struct Block {
-    std::size_t firstPart = 0;
-    std::int64_t summands = 1;
-    memory::desc layout;
-    std::size_t theirWeights = 0;  ///< arrays of layout, one for each summand
-    OneDnnPrimitive reorder;
-    OneDnnPrimitive addingReorder;
-  };
-
-  [[nodiscard]] std::int64_t outputChannel(const Block& block) const {
-    return parts_[block.firstPart].outputChannel;
-  }
-  [[nodiscard]] static float* summand(const Operands& operands, const Block& block, std::int64_t i) {
-    return floats(operands, block.theirWeights + block.layout.get_size() * static_cast<std::size_t>(i));
+  /// Into the first sum of each block.
+  void addUp(mtl::cpu::Stream& stream, const Operands& operands) const {
+    std::vector<ArraySum> sums;
+    sums.reserve(blocks_.size());
+    for (const WeightsReorder::Block& block : blocks_)
+      sums.push_back({theirWeights(operands) + block.theirOffset, theirElements(block)});
+    sumArrays(stream, sums, summands());
   }
 
   void storeWeights(mtl::cpu::Stream& stream, const Operands& operands) const {
     auto* const gradients = reinterpret_cast<float*>(operands.parameters[2]);
     float* const ours = problem_.transposed ? floats(operands, partnerWeights_) : gradients;
-    for (const Block& block : blocks_)
-      if (block.summands > 1)
-        sumArrays(stream, summand(operands, block, 0), block.summands,
-                  static_cast<std::int64_t>(block.layout.get_size() / sizeof(float)),
-                  summand(operands, block, 0), false);
-    const std::int64_t weightsOfChannel = problem_.weightCount() / problem_.outputFeatureChannels;
-    stream.forEach(static_cast<std::int64_t>(blocks_.size()), stream.threadCount(), [&](std::int64_t i, int) {
-      const Block& block = blocks_[static_cast<std::size_t>(i)];
-      const bool adds = operands.accumulate && !problem_.transposed;
-      (adds ? block.addingReorder : block.reorder)
-          .run({{DNNL_ARG_FROM, summand(operands, block, 0)},
-                {DNNL_ARG_TO, ours + outputChannel(block) * weightsOfChannel}},
-               operands.scratch + scratchpads_ + scratchpadBytes_ * static_cast<std::size_t>(i));
-    });
+    const bool adds = operands.accumulate && !problem_.transposed;
+    (adds ? addingReorder_ : reorder_).run(stream, theirWeights(operands), ours, scratchpads(operands));
     if (problem_.transposed) transposedWeights(stream, problem_, ours, gradients, operands.accumulate);
   }
 
@@ -441,16 +482,14 @@ class WeightsGradientPlan final : public OneDnnPlan {
       sumPixels(stream, biasSource_.load(stream, operands.source, operands.scratch), problem_.source.pixels(),
                 problem_.biasCount(), gradients, operands.accumulate);
     else
-      sumArrays(stream, floats(operands, biases_), blocks_.front().summands, problem_.biasCount(), gradients,
+      sumArrays(stream, floats(operands, biases_), summands(), problem_.biasCount(), gradients,
                 operands.accumulate);
   }
 
-  std::vector<Block> blocks_;
+  WeightsReorder reorder_;
+  WeightsReorder addingReorder_;
   StagedInput biasSource_;  ///< what a transposed convolution's bias gradient sums
-  std::size_t partnerWeights_ = 0;
   std::size_t biases_ = 0;  ///< gradients of all biases, one array for each summand
-  std::size_t scratchpads_ = 0;
-  std::size_t scratchpadBytes_ = 0;
 };
 
 Preparation prepareDivided(const ConvolutionProblem& problem, bool divideRows) {
