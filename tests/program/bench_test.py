@@ -74,7 +74,7 @@ class Bench(ProgramTest):
         self.assertNotEqual(run("bench", "--trace", trace).returncode, 0)
 
     def test_a_kernel(self):
-        for row in self.rows("CNNNeuron forward float16 56x56x64"):
+        for row in self.rows("CNNNeuron forward float16 56x56x64 ReLU"):
             self.check(row, "kernel", {"implementation"})
             self.assertEqual((row["direction"], row["format"], row["device"]), ("forward", "float16", "cpu"))
 
