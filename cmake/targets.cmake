@@ -178,9 +178,8 @@ function(unmetal_configure_library target)
     POSITION_INDEPENDENT_CODE ON)
   target_compile_features(${target} PUBLIC cxx_std_20)
   target_sources(${target} PUBLIC FILE_SET HEADERS BASE_DIRS "${PROJECT_SOURCE_DIR}")
-  # gomp: the OpenMP of oneDNN, which is told to start no threads.
   target_link_libraries(${target} PRIVATE OneDNN::OneDNN hwy::hwy Threads::Threads
-                        $<BUILD_INTERFACE:nlohmann_json::nlohmann_json> gomp)
+                        $<BUILD_INTERFACE:nlohmann_json::nlohmann_json>)
   if(NOT UNMETAL_SANITIZE)
     # A shared library that lacks a symbol is found when it is linked, not when it is loaded.
     target_link_options(${target} PRIVATE LINKER:--no-undefined)

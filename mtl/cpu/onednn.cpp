@@ -11,16 +11,19 @@
 #include "mtl/process_end.hpp"
 #include "mtl/verbose.hpp"
 
+#if DNNL_CPU_THREADING_RUNTIME == DNNL_RUNTIME_OMP
 // Of the OpenMP that oneDNN runs on; clang has no <omp.h> without an OpenMP of its own. NOLINTBEGIN: OpenMP's names
 extern "C" {
 int omp_get_max_threads() noexcept;
 void omp_set_num_threads(int count) noexcept;
 }
 // NOLINTEND
+#endif
 
 namespace mtl::cpu {
 namespace {
 
+#if DNNL_CPU_THREADING_RUNTIME == DNNL_RUNTIME_OMP
 /// While alive, oneDNN uses the calling thread alone for what it makes and runs in it. OpenMP keeps that number for each
 /// thread, so a host program's own loops do not see it.
 class OneThread {
@@ -33,6 +36,10 @@ class OneThread {
  private:
   int previous_;
 };
+#else
+/// A oneDNN without threads of its own, as in our wheels, needs to be told nothing.
+struct [[maybe_unused]] OneThread {};
+#endif
 
 std::atomic<OneDnnInterceptor*> installedInterceptor = nullptr;
 
