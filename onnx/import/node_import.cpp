@@ -50,6 +50,17 @@ std::shared_ptr<const Constant> NodeImport::constant(std::size_t index) const {
 }
 
 train::Features NodeImport::picture(std::size_t index) const {
+  const ImportedValue& value = input(index);
+  const bool isLast = value.isChannelsLast;
+  if (isLast || !value.shape.empty())
+    throw refusal("input \"" + inputName(index) + "\"",
+                  "reshaped to " + describeShape(shapeInModel(value)) + (isLast ? ", channels last," : "") +
+                      " for each picture",
+                  "channels x height x width, or a row of these numbers");
+  return pictureInAnyShape(index);
+}
+
+train::Features NodeImport::pictureInAnyShape(std::size_t index) const {
   using enum ImportedValue::Function;
   ImportedValue& value = input(index);
   if (!value.picture) throw refusal("input \"" + inputName(index) + "\"", "a constant", "made of pictures");

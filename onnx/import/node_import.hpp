@@ -39,6 +39,8 @@ class NodeImport {
   /// @throws mps::Error when it is a picture
   [[nodiscard]] std::shared_ptr<const Constant> constant(std::size_t index) const;
   /// What lies at an input, by layers of its own where it waits for some. @throws mps::Error when it is a constant
+  [[nodiscard]] train::Features pictureInAnyShape(std::size_t index) const;
+  /// A row of numbers or channels x height x width, channel by channel. @throws mps::Error for another one
   [[nodiscard]] train::Features picture(std::size_t index) const;
   /// One that is batch x channels x height x width, or has one pixel. @throws mps::Error for another one
   [[nodiscard]] train::Features pixels(std::size_t index) const;
@@ -108,6 +110,7 @@ void importMatMul(NodeImport& node);
 void importBatchNormalization(NodeImport& node);
 void importInstanceNormalization(NodeImport& node);
 void importGroupNormalization(NodeImport& node);
+void importLayerNormalization(NodeImport& node);
 void importCrossChannelNormalization(NodeImport& node);
 void importActivation(NodeImport& node);
 void importClip(NodeImport& node);
@@ -120,11 +123,16 @@ void importSum(NodeImport& node);
 void importConcatenation(NodeImport& node);
 void importPooling(NodeImport& node);
 void importGlobalPooling(NodeImport& node);
-void importMean(NodeImport& node);
+void importReduction(NodeImport& node);
 void importSoftmax(NodeImport& node);
 void importDropout(NodeImport& node);
 void importIdentity(NodeImport& node);
 void importReshape(NodeImport& node);
+void importFlatten(NodeImport& node);
+void importSqueeze(NodeImport& node);
+void importUnsqueeze(NodeImport& node);
+void importGather(NodeImport& node);
+void importTranspose(NodeImport& node);
 void importShape(NodeImport& node);
 void importResize(NodeImport& node);
 void importPad(NodeImport& node);
