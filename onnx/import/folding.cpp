@@ -90,10 +90,17 @@ void foldCast(NodeImport& node) {
 }
 
 void foldShape(NodeImport& node) {
-  node.expect("start", 0);
-  const Extents& shape = node.constant(0)->shape();
-  if (node.hasAttribute("end")) throw node.refusal("its attribute end is not taken of constants");
-  node.setResult(Constant({static_cast<std::int64_t>(shape.size())}, shape));
+  node.setResult(partOfShape(node, node.constant(0)->shape()));
+}
+
+/// Of constants of one number alone: others would be copied.
+void foldExpand(NodeImport& node) {
+  const auto source = node.constant(0);
+  if (source->count() != 1)
+    throw node.refusal("shape of its source", describeShape(source->shape()), "one number");
+  Extents shape = node.constant(1)->integers();
+  while (shape.size() < source->shape().size()) shape.insert(shape.begin(), 1);
+  node.setResult(Constant(std::move(shape), source->values()));
 }
 
 void foldGather(NodeImport& node) {
@@ -351,13 +358,14 @@ void foldFunction(NodeImport& node) {
 
 OperatorImport foldingOf(std::string_view type) {
   static const std::map<std::string_view, OperatorImport> operators{
-      {"Add", foldArithmetic},       {"Cast", foldCast},           {"Ceil", foldFunction},
-      {"Concat", foldConcatenation}, {"Constant", foldConstant},   {"ConstantOfShape", foldConstantOfShape},
-      {"Div", foldArithmetic},       {"Flatten", foldFlatten},     {"Floor", foldFunction},
-      {"Gather", foldGather},        {"Identity", foldIdentity},   {"Mul", foldArithmetic},
-      {"Neg", foldFunction},         {"Reshape", foldReshape},     {"Shape", foldShape},
-      {"Slice", foldSlice},          {"Sqrt", foldFunction},       {"Squeeze", foldSqueeze},
-      {"Sub", foldArithmetic},       {"Transpose", foldTranspose}, {"Unsqueeze", foldUnsqueeze}};
+      {"Add", foldArithmetic},       {"Cast", foldCast},          {"Ceil", foldFunction},
+      {"Concat", foldConcatenation}, {"Constant", foldConstant},  {"ConstantOfShape", foldConstantOfShape},
+      {"CastLike", foldIdentity},    {"Expand", foldExpand},      {"Div", foldArithmetic},
+      {"Flatten", foldFlatten},      {"Floor", foldFunction},     {"Gather", foldGather},
+      {"Identity", foldIdentity},    {"Mul", foldArithmetic},     {"Neg", foldFunction},
+      {"Reshape", foldReshape},      {"Shape", foldShape},        {"Slice", foldSlice},
+      {"Sqrt", foldFunction},        {"Squeeze", foldSqueeze},    {"Sub", foldArithmetic},
+      {"Transpose", foldTranspose},  {"Unsqueeze", foldUnsqueeze}};
   const auto found = operators.find(type);
   return found == operators.end() ? nullptr : found->second;
 }

@@ -179,6 +179,18 @@ std::shared_ptr<const Constant> NodeImport::takeNext(std::string_view type, std:
   return takeNext(type) == nullptr ? nullptr : found;
 }
 
+Constant partOfShape(const NodeImport& node, const std::vector<std::int64_t>& shape) {
+  const auto rank = static_cast<std::int64_t>(shape.size());
+  const auto place = [&](const char* name, std::int64_t missing) {
+    const std::int64_t given = node.integer(name, missing);
+    return std::clamp<std::int64_t>(given < 0 ? given + rank : given, 0, rank);
+  };
+  const std::int64_t start = place("start", 0);
+  const std::int64_t end = std::max(place("end", rank), start);
+  std::vector<std::int64_t> part(shape.begin() + start, shape.begin() + end);
+  return {{end - start}, std::move(part)};
+}
+
 bool isPerChannel(const Constant& constant, std::size_t channels, bool isFlat) {
   if (constant.count() == 1) return true;
   if (constant.count() != channels) return false;

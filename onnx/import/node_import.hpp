@@ -99,6 +99,8 @@ using OperatorImport = void (*)(NodeImport& node);
 OperatorImport importOf(std::string_view type);
 /// Makes a constant of constants, of operators that occur in chains of shapes and parameters.
 OperatorImport foldingOf(std::string_view type);
+/// What an operator Shape says of a shape: the extents between its attributes start and end.
+Constant partOfShape(const NodeImport& node, const std::vector<std::int64_t>& shape);
 /// Whether a constant is one number, or one for each channel of pictures: c, c x 1 x 1 or 1 x c x 1 x 1.
 /// @param isFlat of pictures batch x numbers
 bool isPerChannel(const Constant& constant, std::size_t channels, bool isFlat);

@@ -11,6 +11,7 @@ OperatorImport importOf(std::string_view type) {
       {"AveragePool", importPooling},
       {"BatchNormalization", importBatchNormalization},
       {"Cast", importIdentity},
+      {"CastLike", importIdentity},
       {"Celu", importActivation},
       {"Clip", importClip},
       {"Concat", importConcatenation},

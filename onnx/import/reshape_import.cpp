@@ -262,16 +262,7 @@ void importShape(NodeImport& node) {
   if (!value.picture) throw node.refusal("its input is a constant and its other inputs are not");
   Extents shape = shapeInModel(value);
   shape.insert(shape.begin(), node.graph().batch());
-  const auto rank = static_cast<std::int64_t>(shape.size());
-  const auto place = [&](const char* name, std::int64_t missing) {
-    const std::int64_t given = node.integer(name, missing);
-    return std::clamp<std::int64_t>(given < 0 ? given + rank : given, 0, rank);
-  };
-  const std::int64_t start = place("start", 0);
-  const std::int64_t end = std::max(place("end", rank), start);
-  Extents part(shape.begin() + start, shape.begin() + end);
-  const auto count = static_cast<std::int64_t>(part.size());
-  node.setResult(Constant({count}, std::move(part)));
+  node.setResult(partOfShape(node, shape));
 }
 
 }  // namespace unmetal::onnx::detail
