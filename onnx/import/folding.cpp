@@ -152,6 +152,28 @@ void foldConcatenation(NodeImport& node) {
   node.setResult(areIntegers ? Constant(shape, std::move(integers)) : Constant(shape, std::move(numbers)));
 }
 
+/// Of whole numbers.
+void foldRange(NodeImport& node) {
+  for (std::size_t i = 0; i < 3; ++i)
+    if (!node.constant(i)->isInteger() || node.constant(i)->count() != 1)
+      throw node.refusal("input \"" + node.inputName(i) + "\" is not one whole number");
+  constexpr std::int64_t most = std::int64_t{1} << 31;
+  const std::int64_t start = node.constant(0)->integer(0);
+  const std::int64_t end = node.constant(1)->integer(0);
+  const std::int64_t step = node.constant(2)->integer(0);
+  for (const std::int64_t number : {start, end, step})
+    if (number < -most || number > most)
+      throw node.refusal("a number", std::to_string(number), "at most 2^31");
+  if (step == 0) throw node.refusal("its step is 0");
+  const std::int64_t way = step > 0 ? end - start : start - end;
+  const std::int64_t length = std::abs(step);
+  const std::int64_t count = way <= 0 ? 0 : (way + length - 1) / length;
+  checkCount(node, static_cast<std::uint64_t>(count));
+  Extents values;
+  for (std::int64_t i = 0; i < count; ++i) values.push_back(start + i * step);
+  node.setResult(Constant({count}, std::move(values)));
+}
+
 Extents givenAxes(const NodeImport& node) {
   return node.hasInput(1) ? node.constant(1)->integers() : node.integers("axes");
 }
@@ -358,14 +380,14 @@ void foldFunction(NodeImport& node) {
 
 OperatorImport foldingOf(std::string_view type) {
   static const std::map<std::string_view, OperatorImport> operators{
-      {"Add", foldArithmetic},       {"Cast", foldCast},          {"Ceil", foldFunction},
-      {"Concat", foldConcatenation}, {"Constant", foldConstant},  {"ConstantOfShape", foldConstantOfShape},
-      {"CastLike", foldIdentity},    {"Expand", foldExpand},      {"Div", foldArithmetic},
-      {"Flatten", foldFlatten},      {"Floor", foldFunction},     {"Gather", foldGather},
-      {"Identity", foldIdentity},    {"Mul", foldArithmetic},     {"Neg", foldFunction},
-      {"Reshape", foldReshape},      {"Shape", foldShape},        {"Slice", foldSlice},
-      {"Sqrt", foldFunction},        {"Squeeze", foldSqueeze},    {"Sub", foldArithmetic},
-      {"Transpose", foldTranspose},  {"Unsqueeze", foldUnsqueeze}};
+      {"Add", foldArithmetic},       {"Cast", foldCast},           {"Ceil", foldFunction},
+      {"Concat", foldConcatenation}, {"Constant", foldConstant},   {"ConstantOfShape", foldConstantOfShape},
+      {"CastLike", foldIdentity},    {"Expand", foldExpand},       {"Div", foldArithmetic},
+      {"Flatten", foldFlatten},      {"Floor", foldFunction},      {"Gather", foldGather},
+      {"Identity", foldIdentity},    {"Mul", foldArithmetic},      {"Neg", foldFunction},
+      {"Range", foldRange},          {"Reshape", foldReshape},     {"Shape", foldShape},
+      {"Slice", foldSlice},          {"Sqrt", foldFunction},       {"Squeeze", foldSqueeze},
+      {"Sub", foldArithmetic},       {"Transpose", foldTranspose}, {"Unsqueeze", foldUnsqueeze}};
   const auto found = operators.find(type);
   return found == operators.end() ? nullptr : found->second;
 }

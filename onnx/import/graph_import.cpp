@@ -181,7 +181,10 @@ void GraphImport::importNodes(bool constantsAlone) {
 }
 
 bool GraphImport::hasConstantInputs(const NodeMessage& node) {
-  return foldingOf(node.type) != nullptr && std::ranges::all_of(node.inputs, [&](std::string_view name) {
+  const bool isFirstAlone = node.type == "CastLike";  // the type of the second one does not count
+  const std::span<const std::string_view> inputs(
+      node.inputs.data(), isFirstAlone ? std::min<std::size_t>(node.inputs.size(), 1) : node.inputs.size());
+  return foldingOf(node.type) != nullptr && std::ranges::all_of(inputs, [&](std::string_view name) {
            const ImportedValue* const value = name.empty() ? nullptr : find(name);
            return name.empty() || (value != nullptr && value->constant);
          });

@@ -353,6 +353,29 @@ TEST_F(OnnxImport, WrongExpansionsOfConstantsAreRefused) {
               HasSubstr("Expand \"fill\": shape of its source is 2x1x1, expected one number"));
 }
 
+TEST_F(OnnxImport, RangesOfWholeNumbersAreShapes) {
+  const auto reshaped = [&](const Integers& extents) {
+    std::vector<Tensor> constants;
+    for (const std::string name : {"start", "end", "step"}) {
+      constants.push_back(integers(name, {extents[constants.size()]}));
+    }
+    constants.push_back(numbers("w", {48, 3}));
+    return modelOf({{"Range", "count", {"start", "end", "step"}, {"s"}, {}},
+                    {"Reshape", "", {"input", "s"}, {"f"}, {}},
+                    {"MatMul", "", {"f", "w"}, {"output"}, {}}},
+                   constants);
+  };
+  EXPECT_EQ(loaded(reshaped({1, 49, 47}), {}).outputShape().count(), 3U);
+  EXPECT_THAT(trouble(reshaped({0, 1, 0})), HasSubstr("Range \"count\": its step is 0"));
+  EXPECT_THAT(trouble(reshaped({0, std::int64_t{1} << 40, 1})), HasSubstr("a number is 1099511627776"));
+  EXPECT_THAT(trouble(reshaped({0, std::int64_t{1} << 31, 1})),
+              HasSubstr("it makes a constant of 2147483648 numbers"));
+  EXPECT_THAT(trouble(reshaped({5, 1, 1})), HasSubstr("shape is a single number, expected"));
+  EXPECT_THAT(trouble(modelOf({{"Range", "count", {"x", "x", "x"}, {"s"}, {}}, operatorOf("Reshape", {"s"})},
+                              {numbers("x", {1})})),
+              HasSubstr("input \"x\" is not one whole number"));
+}
+
 TEST_F(OnnxImport, PicturesWithTheChannelsLast) {
   const Model model = modelOf({{"Transpose", "", {"input"}, {"a"}, {{"perm", Integers{0, 3, 1, 2}}}},
                                {"Conv", "", {"a", "w"}, {"output"}, {}}},

@@ -294,12 +294,15 @@ def values_of_each_channel(network, pictures):
     return counts
 
 
-@pytest.mark.parametrize("make", [resnet18, resnet50_of_small_steps], ids=["resnet18", "resnet50"])
-def test_five_steps_with_batch_normalisation(make, tmp_path):
+@pytest.mark.parametrize("make, rate", [(resnet18, 1e-3), (resnet50_of_small_steps, 1e-4)], ids=["resnet18", "resnet50"])
+def test_five_steps_with_batch_normalisation(make, rate, tmp_path):
     """Statistics of each batch on both sides; then the running ones, which PyTorch computes with another divisor."""
     torch.manual_seed(5)
-    count, side, steps, rate, path = 8, 64, 5, 1e-3, tmp_path / "network.onnx"
+    count, side, steps, path = 8, 64, 5, tmp_path / "network.onnx"
     network = make()
+    for module in network.modules():
+        if isinstance(module, nn.BatchNorm2d):  # beside 0 the rounding errors of sums that cancel are large
+            nn.init.normal_(module.bias, 0, 0.1)
     pictures, labels = torch.randn(count, 3, side, side), torch.randint(10, (count,))
     export(network.eval(), pictures[:1], path, "traced", training=torch.onnx.TrainingMode.PRESERVE)
     ours = unmetal.onnx.load(path)
