@@ -252,12 +252,11 @@ def export(network, pictures, path, exporter, **options):
 @pytest.mark.parametrize("exporter", exporters)
 @pytest.mark.parametrize("name", networks)
 def test_forward(name, exporter, tmp_path):
+    if name == "conv-same" and not has_new_exporter:  # where an export fails later ones may crash
+        pytest.skip("this PyTorch does not export it")
     torch.manual_seed(4)
     network, pictures, path = with_random_statistics(networks[name]()).eval(), torch.randn(1, 3, 32, 32), tmp_path / "network.onnx"
-    try:
-        export(network, pictures, path, exporter)
-    except torch.onnx.errors.OnnxExporterError as error:
-        pytest.skip(f"this PyTorch does not export it: {error}")
+    export(network, pictures, path, exporter)
     theirs = expected(path, pictures.numpy())
     ours = found(unmetal.onnx.load(path), pictures.numpy()).reshape(theirs.shape)
     assert np.abs(ours - theirs).max() <= tolerance * np.abs(theirs).max()
