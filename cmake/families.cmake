@@ -19,13 +19,13 @@ unmetal_family(convolution
   HEADERS convolution_node.hpp convolution_transpose.hpp fully_connected.hpp kernel_with_weights.hpp
   SOURCES convolution_choice.cpp convolution_node.cpp convolution_plan_file.cpp convolution_transpose.cpp
           convolution_update.cpp convolution_weights.cpp fully_connected.cpp kernel_with_weights.cpp sub_pixel_convolution.cpp
-  CPU convolution_depthwise.cpp convolution_direct.cpp convolution_matmul.cpp convolution_onednn.cpp
-      convolution_parts.cpp convolution_slices.cpp convolution_staging.cpp
+  CPU convolution_depthwise.cpp convolution_direct.cpp convolution_matmul.cpp convolution_onednn.cpp convolution_onednn_part.cpp
+      convolution_parts.cpp convolution_slices.cpp convolution_staging.cpp convolution_weights_reorder.cpp
   CUDA convolution_cuda.cpp convolution_cudnn_cuda.cpp convolution_cudnn_graph_cuda.cpp convolution_direct_cuda.cu
        convolution_matmul_cuda.cpp convolution_staging_cuda.cu convolution_tensor_cores_cuda.cu
        convolution_tiled_cuda.cu convolution_timing_cuda.cpp
   CONFORM convolution_reference_call.cpp sub_pixel_convolution_conform.cpp
-  TESTS convolution_candidates_test.cpp convolution_choice_test.cpp convolution_depthwise_test.cpp
+  TESTS convolution_bfloat16_test.cpp convolution_candidates_test.cpp convolution_choice_test.cpp convolution_depthwise_test.cpp
         convolution_gradient_test.cpp convolution_options_test.cpp convolution_parts_test.cpp
         convolution_plan_file_test.cpp convolution_property_test.cpp convolution_test.cpp
         convolution_transpose_test.cpp convolution_weights_test.cpp fully_connected_test.cpp

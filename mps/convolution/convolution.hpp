@@ -118,8 +118,8 @@ class CNNConvolution : public detail::KernelClass<CNNConvolution, CNNKernel, "CN
 /// stride the taps of dW. A state of a forward kernel with a fused neuron or folded batch normalisation
 /// throws: their derivative would be missing.
 ///
-/// KernelOptions::AllowReducedPrecision lets a GPU multiply inputs rounded to TF32, or to float16 where E or the
-/// source is float16. Sums stay float32, but dW of two float16 images may become float16 before it is stored as
+/// KernelOptions::AllowReducedPrecision lets a CPU with matrix units (AMX) multiply inputs rounded to bfloat16, and a GPU
+/// inputs rounded to TF32, or to float16 where E or the source is float16. Sums stay float32, but dW of two float16 images may become float16 before it is stored as
 /// float32: beyond 65504 it is infinite, and below 6e-5 it loses bits. LossScale keeps gradients between the two.
 ///
 ///     auto conv = mps::CNNConvolution::create(device, dataSource);

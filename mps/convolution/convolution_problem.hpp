@@ -68,8 +68,8 @@ struct ConvolutionProblem {
   ImageEdgeMode edgeMode = ImageEdgeMode::Zero;  ///< Zero or Clamp
   bool transposed = false;
   bool hasBias = false;
-  /// A permission to round inputs to TF32, or to float16 where an image is, and weight gradients to float16 where both
-  /// images are; the CPU's implementations do not use it.
+  /// A permission: on a GPU to round inputs to TF32, or to float16 where an image is, and weight gradients to float16 where
+  /// both images are; on a CPU to round inputs to bfloat16.
   bool allowReducedPrecision = false;
   /// Prepare for Operands::accumulate: then a run adds to the destination, or to both parameter gradients,
   /// what it would otherwise store there. Destinations must be float32.
@@ -119,8 +119,8 @@ struct ConvolutionProblem {
 inline constexpr const char* kSumsNothing = "there are no pixels";
 
 /// The CPU's implementations: "matmul" (oneDNN's matrix product, for fully connected layers), "depthwise" (ours, weight
-/// gradients with one result per channel, edge mode Zero), "onednn" (its convolution), "direct" (ours, takes
-/// everything).
+/// gradients with one result per channel, edge mode Zero), "onednn bfloat16" (its convolution of rounded factors),
+/// "onednn" (its convolution), "direct" (ours, takes everything).
 std::span<const Implementation<ConvolutionProblem>> convolutionImplementationsCpu();
 /// NVIDIA GPUs': "matmul" (cuBLASLt's matrix product, where the geometry is one), "direct tiled" (ours, for first
 /// layers), "cudnn" (its convolution), "direct" (ours, takes everything).

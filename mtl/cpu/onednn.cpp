@@ -36,13 +36,25 @@ class OneThread {
 
 std::atomic<OneDnnInterceptor*> installedInterceptor = nullptr;
 
+dnnl::memory::dims sidesOf(const dnnl::memory::desc& tensor) {
+#if DNNL_VERSION_MAJOR >= 3
+  return tensor.get_dims();
+#else
+  return tensor.dims();
+#endif
+}
+
+bool isBfloat16(const dnnl::memory::desc& tensor) {
+#if DNNL_VERSION_MAJOR >= 3
+  return tensor.get_data_type() == dnnl::memory::data_type::bf16;
+#else
+  return tensor.data_type() == dnnl::memory::data_type::bf16;
+#endif
+}
+
 /// oneDNN counts in 32 bits inside: a longer side ends the process there.
 void checkSides(const dnnl::memory::desc& tensor) {
-#if DNNL_VERSION_MAJOR >= 3
-  const dnnl::memory::dims sides = tensor.get_dims();
-#else
-  const dnnl::memory::dims sides = tensor.dims();
-#endif
+  const dnnl::memory::dims sides = sidesOf(tensor);
   if (std::ranges::any_of(sides,
                           [](std::int64_t side) { return side > std::numeric_limits<std::int32_t>::max(); }))
     throw dnnl::error(dnnl_unimplemented, "a side is longer than 2147483647");
@@ -69,6 +81,17 @@ dnnl::convolution_forward::primitive_desc describeForward(const OneDnnConvolutio
       convolution.dilates, convolution.before, convolution.after);
 }
 
+/// The forward convolution that oneDNN wants to know of a gradient: of one type where the gradient multiplies bfloat16.
+OneDnnConvolution forwardOf(OneDnnConvolution gradient) {
+  if (!isBfloat16(gradient.source) && !isBfloat16(gradient.destination)) return gradient;
+  using memory = dnnl::memory;
+  for (memory::desc* images : {&gradient.source, &gradient.destination})
+    *images = memory::desc(sidesOf(*images), memory::data_type::bf16, memory::format_tag::nhwc);
+  gradient.weights =
+      memory::desc(sidesOf(gradient.weights), memory::data_type::bf16, memory::format_tag::any);
+  return gradient;
+}
+
 /// The first of oneDNN's gradients of it whose name is accepted; nothing where none is.
 template <class Gradient, class Accepts, class... What>
 std::optional<OneDnnPrimitive> gradientOf(const OneDnnConvolution& convolution, const Accepts& accepts,
@@ -76,7 +99,7 @@ std::optional<OneDnnPrimitive> gradientOf(const OneDnnConvolution& convolution, 
   const OneThread one;
   // next_impl() refers to all that a description was made of: none of it may be a temporary.
   const dnnl::primitive_attr attributes = oneDnnAttributes();
-  const dnnl::convolution_forward::primitive_desc hint = describeForward(convolution);
+  const dnnl::convolution_forward::primitive_desc hint = describeForward(forwardOf(convolution));
   using Description = typename Gradient::primitive_desc;
 #if DNNL_VERSION_MAJOR >= 3
   Description candidate(oneDnnEngine(), what..., hint, attributes);
@@ -90,12 +113,10 @@ std::optional<OneDnnPrimitive> gradientOf(const OneDnnConvolution& convolution, 
   return std::nullopt;
 }
 
-std::int64_t channelsOf(const dnnl::memory::desc& images) {
-#if DNNL_VERSION_MAJOR >= 3
-  return images.get_dims().at(1);
-#else
-  return images.dims().at(1);
-#endif
+/// Each of oneDNN's sets of instructions has a bit for each of those that it includes.
+bool hasInstructions(dnnl::cpu_isa set) {
+  const auto wanted = static_cast<unsigned>(set);
+  return (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & wanted) == wanted;
 }
 
 /// What is wrong with the gradients that overrunsScratchpad().
@@ -107,10 +128,10 @@ constexpr const char* kOverrunsScratchpad =
 /// channel, but step from pixel to pixel by a whole vector of channels. With fewer channels they write over what other
 /// threads keep there, and beyond the end of it, on one thread too.
 bool overrunsScratchpad(const OneDnnConvolution& convolution, std::string_view implementation) {
-  if (!implementation.starts_with("jit_1x1:")) return false;
+  if (!implementation.starts_with("jit_1x1:") && !implementation.starts_with("jit_bf16_1x1:")) return false;
   if (std::ranges::all_of(convolution.strides, [](std::int64_t stride) { return stride == 1; })) return false;
   const bool isAvx2 = implementation.find("avx2") != std::string_view::npos;
-  return channelsOf(convolution.source) < (isAvx2 ? 8 : 16);
+  return sidesOf(convolution.source).at(1) < (isAvx2 ? 8 : 16);
 }
 
 }  // namespace
@@ -119,6 +140,13 @@ const dnnl::engine& oneDnnEngine() {
   // Never destroyed: where another thread ends the process, a command still runs while static objects go.
   static const dnnl::engine& engine = *new dnnl::engine(dnnl::engine::kind::cpu, 0);
   return engine;
+}
+
+bool hasBfloat16() {
+  return hasInstructions(dnnl::cpu_isa::avx512_core_bf16);
+}
+bool hasFastBfloat16() {
+  return hasInstructions(dnnl::cpu_isa::avx512_core_amx);
 }
 
 dnnl::primitive_attr oneDnnAttributes(float alpha, float beta) {

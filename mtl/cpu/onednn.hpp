@@ -22,6 +22,11 @@ const dnnl::engine& oneDnnEngine();
 /// Attributes of primitives whose scratch memory the caller brings, and that compute alpha result + beta (what is there).
 dnnl::primitive_attr oneDnnAttributes(float alpha = 1, float beta = 0);
 
+/// Whether oneDNN multiplies bfloat16 numbers on this processor, and whether much faster than float32 numbers: in matrix
+/// units (AMX). Processors without them have instructions for it that are no faster.
+bool hasBfloat16();
+bool hasFastBfloat16();
+
 /// A primitive and the shapes of its arguments. Immutable; run() may be called from several threads.
 class OneDnnPrimitive {
  public:
@@ -70,7 +75,7 @@ OneDnnPrimitive oneDnnProduct(const dnnl::memory::desc& left, const dnnl::memory
 OneDnnPrimitive oneDnnReorder(const dnnl::memory::desc& values, const dnnl::memory::desc& result,
                               bool accumulate);
 
-/// A convolution and its gradients. Computed directly, not by Winograd's algorithm, whose errors are not bounded element by
+/// A convolution and its gradients. What is multiplied may be bfloat16, what is computed is float32. Computed directly, not by Winograd's algorithm, whose errors are not bounded element by
 /// element.
 struct OneDnnConvolution {
   [[nodiscard]] OneDnnPrimitive forward() const;

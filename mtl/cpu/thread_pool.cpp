@@ -115,6 +115,7 @@ void ThreadPool::takeItems(std::uint32_t loop, std::uint32_t thread) {
   for (std::uint32_t i = 0; i < threads; ++i) {
     std::atomic<std::uint64_t>& items = shares_[(thread + i) % threads].items;
     std::uint64_t number = items.load(std::memory_order_acquire);
+    std::uint32_t taken = 0;
     while (true) {
       const auto [ofLoop, item, end] = Items::of(number);
       if (ofLoop != loop || item == end) break;
@@ -122,9 +123,12 @@ void ThreadPool::takeItems(std::uint32_t loop, std::uint32_t thread) {
                                        std::memory_order_acq_rel))
         continue;
       body(item, static_cast<int>(thread));
-      if (unfinished_.fetch_sub(1, std::memory_order_acq_rel) == 1) unfinished_.notify_one();
+      ++taken;
       number = items.load(std::memory_order_acquire);
     }
+    // Not after each item: all threads write this number, which moves from one processor to the other.
+    if (taken > 0 && unfinished_.fetch_sub(taken, std::memory_order_acq_rel) == taken)
+      unfinished_.notify_one();
   }
 }
 

@@ -80,7 +80,7 @@ void runBench(const BenchArguments& arguments) {
 
   mps::detail::Bench bench(options);
   std::cout << mps::detail::machineLine(bench.machine()) << std::endl;
-  benchNetworks(bench, arguments.device);
+  benchNetworks(bench, arguments.device, arguments.profile.cpuMayRound);
   mps::detail::benchAllFamilies(bench);
   for (const std::string& sentence : bench.missing()) std::cerr << "not timed: " << sentence << std::endl;
   if (bench.rows().empty()) {
@@ -147,6 +147,10 @@ void addBenchCommand(CLI::App& program) {
       ->needs(profile)
       ->check(CLI::IsMember({"float32", "float16"}))
       ->type_name("FORMAT");
+  command->add_flag(
+      "--allow-reduced-precision", arguments->profile.cpuMayRound,
+      "In nets on a CPU, too, convolutions may round what they multiply (to bfloat16, where the "
+      "processor has AMX), as on a GPU (to TF32)");
   command
       ->add_option("--trace", arguments->profile.traceFile,
                    "Also write the commands of nine steps to this file, which Perfetto opens")

@@ -49,6 +49,8 @@ constexpr std::size_t defaultBatch = 64;
 
 using Format = mps::ImageFeatureChannelFormat;
 
+constexpr const char* kMayRound = "--allow-reduced-precision";
+
 /// What the steps of a network are timed with.
 struct TimedStep {
   std::string network;
@@ -57,13 +59,16 @@ struct TimedStep {
   Format format = Format::Float32;
   /// Only when the filter has the network's name.
   bool takesLong = false;
+  /// Of what convolutions multiply, to TF32 or bfloat16.
+  bool mayRound = false;
 };
 
 constexpr train::Shape smallPicture{28, 28, 1};
 constexpr train::Shape mediumPicture{64, 64, 3};
 constexpr train::Shape largePicture{224, 224, 3};
 
-std::vector<TimedStep> stepsFor(const mtl::Device& device) {
+/// @param cpuMayRound whether a CPU may round, too, as a GPU always does
+std::vector<TimedStep> stepsFor(const mtl::Device& device, bool cpuMayRound) {
   const bool isCpu = device.kind() == mtl::DeviceKind::CPU;
   std::vector<TimedStep> steps;
   const std::vector<std::size_t> batches = isCpu ? std::vector<std::size_t>{16, defaultBatch, 128}
@@ -88,6 +93,7 @@ std::vector<TimedStep> stepsFor(const mtl::Device& device) {
     addLong("unet-small", mediumPicture, 128);
     addLong("style", mediumPicture, 128);
   }
+  for (TimedStep& step : steps) step.mayRound = !isCpu || cpuMayRound;
   return steps;
 }
 
@@ -99,7 +105,7 @@ NetworkOptions optionsOf(const TimedStep& step) {
   options.channels = step.size.channels;
   options.batchSize = step.batch;
   options.format = step.format;
-  options.allowReducedPrecision = true;
+  options.allowReducedPrecision = step.mayRound;
   return options;
 }
 
@@ -190,6 +196,7 @@ nlohmann::json timedStep(const TimedStep& step, const DeviceOptions& device, con
                                      "--format",
                                      nameOf(step.format)};
   if (!without.empty()) arguments.insert(arguments.end(), {"--without", without});
+  if (step.mayRound) arguments.push_back(kMayRound);
   arguments.insert(arguments.end(), {"--runs", std::to_string(runs)});
   return nlohmann::json::parse(runThisProgram(withDevice(arguments, device)).text);
 }
@@ -217,9 +224,9 @@ bool timeWithAndWithout(const TimedStep& step, const DeviceOptions& device, cons
 
 }  // namespace
 
-void benchNetworks(mps::detail::Bench& bench, const DeviceOptions& device) {
+void benchNetworks(mps::detail::Bench& bench, const DeviceOptions& device, bool cpuMayRound) {
   if (bench.implementation() == mps::detail::kAllImplementations) return;
-  for (const TimedStep& step : stepsFor(*bench.device())) {
+  for (const TimedStep& step : stepsFor(*bench.device(), cpuMayRound)) {
     const NetworkOptions options = optionsOf(step);
     const std::size_t pictureBytes = options.width * options.height * options.channels *
                                      mps::bytesPerChannel(train::pictureFormat(*bench.device()));
@@ -326,7 +333,7 @@ void benchRanksOn(const std::shared_ptr<mtl::Device>& device, const train::detai
 void benchRanks(const std::shared_ptr<mtl::Device>& device, const train::detail::Ranks& ranks,
                 const std::string& filter) {
   bool isFound = false;
-  for (const TimedStep& step : stepsFor(*device)) {
+  for (const TimedStep& step : stepsFor(*device, false)) {
     const NetworkOptions options = optionsOf(step);
     const std::string title = step.network + " step " + nameOf(step.format) + " " + shapeOf(options) +
                               " batch " + std::to_string(step.batch);
@@ -342,8 +349,9 @@ void benchRanks(const std::shared_ptr<mtl::Device>& device, const train::detail:
 
 void profileNetwork(const std::shared_ptr<mtl::Device>& device, const ProfileRequest& request) {
   TimedStep step{request.network, smallPicture};
-  for (const TimedStep& row : stepsFor(*device))
+  for (const TimedStep& row : stepsFor(*device, request.cpuMayRound))
     if (row.network == request.network) step = row;
+  step.mayRound = device->kind() == mtl::DeviceKind::CUDA || request.cpuMayRound;
   step.format = request.isFloat16 ? Format::Float16 : Format::Float32;
   if (request.batch > 0) step.batch = request.batch;
   if (request.pictures) step.size = *request.pictures;
@@ -397,6 +405,7 @@ void addTrainingStepCommand(CLI::App& program) {
       ->required()
       ->check(CLI::IsMember({"float32", "float16"}));
   command->add_option("--without", arguments->without, "An implementation that is not chosen");
+  command->add_flag(kMayRound, arguments->step.mayRound);
   command->add_option("--runs", arguments->runs, "Medians are taken of so many")->check(wholeNumber(1, 1000));
   command->callback([arguments] {
     const mps::detail::LeaveOutImplementation leaveOut(arguments->without);

@@ -36,7 +36,8 @@ namespace unmetal {
 /// the memory that the training has there, all of which it keeps |
 /// | first_step_ms | from the start of `unmetal train --data synthetic --net NET --steps 1` to its line for
 /// the first step; at batch 64 |
-void benchNetworks(mps::detail::Bench& bench, const DeviceOptions& device);
+/// @param cpuMayRound whether convolutions on a CPU may multiply bfloat16 numbers
+void benchNetworks(mps::detail::Bench& bench, const DeviceOptions& device, bool cpuMayRound);
 
 /// The same steps on each of several ranks, which all call it: the time of one rank alone, of all with batch normalisation of
 /// each rank's own pictures and of the whole batch, and of the sum of all gradients. Printed by rank 0.
@@ -50,6 +51,7 @@ struct ProfileRequest {
   std::size_t batch = 0;                      ///< 0: that of the row of bench
   std::optional<train::Shape> pictures = {};  ///< unset: those of the row
   bool isFloat16 = false;
+  bool cpuMayRound = false;
   std::string traceFile;  ///< empty: none
 };
 

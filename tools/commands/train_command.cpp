@@ -219,8 +219,10 @@ void addTrainCommand(CLI::App& program) {
                    "Of activations; weights stay float32. float16 scales the loss, dynamically")
       ->check(oneOf({"float32", "float16"}))
       ->capture_default_str();
-  command->add_flag("--allow-reduced-precision", options->allowReducedPrecision,
-                    "A GPU may multiply with the 11 bits of TF32; faster, not the CPU's bits");
+  command->add_flag(
+      "--allow-reduced-precision", options->allowReducedPrecision,
+      "Convolutions may round what they multiply: a GPU to the 11 bits of TF32, a CPU with AMX to "
+      "the 8 bits of bfloat16; faster, less accurate");
   command
       ->add_option("--out", options->out,
                    "Folder for metrics.csv, the checkpoints and pictures of the training (.svg)")

@@ -62,7 +62,7 @@ struct NetworkOptions {
   /// Of activations and their gradients, Float32 or Float16; weights are always float32. Training in Float16
   /// scales the loss.
   mps::ImageFeatureChannelFormat format = mps::ImageFeatureChannelFormat::Float32;
-  /// Whether a GPU may multiply with the 11 bits of TF32.
+  /// Whether convolutions may round what they multiply: a GPU to TF32, a CPU with AMX to bfloat16.
   bool allowReducedPrecision = false;
   /// Asked before a layer is made, for one whose values a file is to give: it throws where the file has not this tensor.
   /// So no more memory is taken than the file is long. @param shape of a convolution's weights as in files of ours

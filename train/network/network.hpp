@@ -125,7 +125,7 @@ inline Features operator+(const Features& left, const Features& right) {
 struct NetworkOptions {
   std::uint64_t seed = 0;                         ///< of weights and dropout
   std::shared_ptr<mtl::Device> device = nullptr;  ///< null: mtl::createSystemDefaultDevice()
-  bool allowReducedPrecision = false;             ///< whether a GPU may multiply with the 11 bits of TF32
+  bool allowReducedPrecision = false;  ///< whether convolutions may round what they multiply: KernelOptions
   /// Of activations and their gradients, Float32 or Float16. Weights are always float32.
   mps::ImageFeatureChannelFormat format = mps::ImageFeatureChannelFormat::Float32;
 };

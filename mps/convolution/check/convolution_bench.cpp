@@ -16,16 +16,20 @@ double parameterBytesOf(const CNNConvolutionDescriptor& descriptor) {
   return static_cast<double>(descriptor.weightCount() + descriptor.outputFeatureChannels()) * sizeof(float);
 }
 
+/// As PyTorch is timed: on a GPU TF32, and float16 where images are.
+KernelOptions optionsOn(const std::shared_ptr<mtl::Device>& device) {
+  return device->kind() == mtl::DeviceKind::CUDA ? KernelOptions::AllowReducedPrecision : KernelOptions::None;
+}
+
 /// @param descriptor of a layer whose result has `resultPixels` pixels
 template <class Forward, class Gradient>
 void benchLayer(Bench& bench, const std::string& shape, const CNNConvolutionDescriptor& descriptor,
                 std::size_t size, std::size_t resultPixels, std::int64_t batch) {
   const auto weights = weightsOf(descriptor);
-  // As PyTorch is timed: TF32, and float16 where images are. CPUs compute in float32 all the same.
   const auto forward = Forward::create(bench.device(), weights);
-  forward->setOptions(KernelOptions::AllowReducedPrecision);
+  forward->setOptions(optionsOn(bench.device()));
   const auto gradient = Gradient::create(bench.device(), weights);
-  gradient->setOptions(KernelOptions::AllowReducedPrecision);
+  gradient->setOptions(optionsOn(bench.device()));
   benchPair(bench,
             {.forward = forward,
              .gradient = gradient,
@@ -55,7 +59,7 @@ void benchSubPixels(Bench& bench, std::int64_t batch) {
   auto descriptor = CNNSubPixelConvolutionDescriptor::cnnConvolutionDescriptor(3, 3, 64, 64);
   descriptor.setSubPixelScaleFactor(2);
   const auto forward = CNNConvolution::create(bench.device(), weightsOf(descriptor));
-  forward->setOptions(KernelOptions::AllowReducedPrecision);
+  forward->setOptions(optionsOn(bench.device()));
   benchPair(bench, {.forward = forward,
                     .gradient = nullptr,
                     .shape = "56x56x64 to 64, kernel 3x3, sub-pixels 2",

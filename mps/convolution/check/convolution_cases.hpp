@@ -255,6 +255,8 @@ inline std::vector<ConvolutionCase> convolutionCases() {
       {.name = "DividedRowsTransposed", .images = 1, .y = transposedWindow(20, 40, 4, 2, 1), .x = transposedWindow(18, 36, 4, 2, 1), .inputs = 24, .outputs = 32, .transposed = true, .neuron = neuron(CNNNeuronType::ReLU)},
       {.name = "DividedPixels", .images = 5, .y = sameWindow(32, 3), .x = sameWindow(32, 3), .inputs = 12, .outputs = 20},
       {.name = "DividedChannels", .images = 3, .y = sameWindow(8, 3), .x = sameWindow(8, 3), .inputs = 40, .outputs = 150},
+      {.name = "DividedWeights", .images = 2, .y = sameWindow(6, 3), .x = sameWindow(5, 3), .inputs = 256, .outputs = 150, .neuron = neuron(CNNNeuronType::ReLU), .layout = Strided},
+      {.name = "DividedWeightsTransposed", .images = 2, .y = transposedWindow(4, 8, 3, 2, 1), .x = transposedWindow(3, 6, 3, 2, 1), .inputs = 150, .outputs = 256, .transposed = true},
       {.name = "DividedProduct", .images = 80, .y = wholeWindow(5), .x = wholeWindow(7), .inputs = 24, .outputs = 130},
       {.name = "DividedPointwise", .images = 3, .y = sameWindow(40, 1), .x = sameWindow(45, 1), .inputs = 40, .outputs = 70},
       {.name = "ManyPixelsDepthwise", .images = 3, .y = sameWindow(50, 1), .x = sameWindow(50, 3), .inputs = 48, .outputs = 48, .groups = 48},

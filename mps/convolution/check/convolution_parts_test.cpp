@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "mps/convolution/check/convolution_cases.hpp"
@@ -62,16 +63,39 @@ TEST(ConvolutionParts, ThereAreSeveral) {
   }
 }
 
-TEST(ConvolutionParts, AWeightsGradientSumsPixelsOrDividesChannels) {
-  const auto parts = [](std::string_view name) {
-    return partsOf(
-        caseNamed(name).problem(ConvolutionOperation::WeightsGradient, Format::Float32, Format::Float32),
-        true);
-  };
-  EXPECT_EQ(parts("DividedPixels").back().summand, 1);
-  EXPECT_EQ(parts("DividedPixels").back().outputChannel, 0);
-  EXPECT_EQ(parts("DividedChannels").back().summand, 0);
-  EXPECT_EQ(parts("DividedChannels").back().outputChannel, 80);
+std::vector<ConvolutionPart> partsOf(std::string_view name, ConvolutionOperation operation) {
+  return detail::partsOf(caseNamed(name).problem(operation, Format::Float32, Format::Float32), true);
+}
+
+TEST(ConvolutionParts, AWeightsGradientOfFewWeightsSumsPixels) {
+  const auto parts = partsOf("DividedPixels", ConvolutionOperation::WeightsGradient);
+  EXPECT_GT(parts.back().summand, 0);
+  EXPECT_EQ(parts.back().firstChannel, 0);
+}
+
+TEST(ConvolutionParts, ManyWeightsAreDividedByChannels) {
+  for (const std::string_view name : {"DividedWeights", "DividedWeightsTransposed"})
+    for (const ConvolutionOperation operation : kOperations) {
+      const auto parts = partsOf(name, operation);
+      EXPECT_GT(parts.back().firstChannel, 0) << name;
+      for (const ConvolutionPart& part : parts) EXPECT_LE(part.problem.weightCount(), 64 * 9 * 256) << name;
+    }
+}
+
+/// Layers of a residual network, 16 pictures: as many parts as a usual processor has cores.
+TEST(ConvolutionParts, ThereAreEnoughForSixteenThreads) {
+  for (const auto& [size, channels] :
+       std::vector<std::pair<std::int64_t, std::int64_t>>{{28, 64}, {14, 128}, {7, 256}, {4, 512}})
+    for (const ConvolutionOperation operation : kOperations) {
+      const ConvolutionCase layer{.name = "Layer",
+                                  .images = 16,
+                                  .y = sameWindow(size, 3),
+                                  .x = sameWindow(size, 3),
+                                  .inputs = channels,
+                                  .outputs = channels};
+      const ConvolutionProblem problem = layer.problem(operation, Format::Float32, Format::Float32);
+      EXPECT_GE(detail::partsOf(problem, true).size(), 16U) << problem.describe();
+    }
 }
 
 /// Also where a plan runs on more or fewer threads than it was made for.

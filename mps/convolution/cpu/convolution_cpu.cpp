@@ -6,9 +6,10 @@
 namespace mps::detail {
 
 std::span<const Implementation<ConvolutionProblem>> convolutionImplementationsCpu() {
-  static constexpr std::array<Implementation<ConvolutionProblem>, 4> implementations = {{
+  static constexpr std::array<Implementation<ConvolutionProblem>, 5> implementations = {{
       {"matmul", prepareConvolutionMatmul},
       {"depthwise", prepareConvolutionDepthwise},
+      {"onednn bfloat16", prepareConvolutionBfloat16},
       {"onednn", prepareConvolutionOneDnn},
       {"direct", prepareConvolutionDirect},
   }};

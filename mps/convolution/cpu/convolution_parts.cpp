@@ -1,6 +1,7 @@
 #include "mps/convolution/cpu/convolution_parts.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "mps/core/cpu/product_cpu.hpp"
@@ -12,18 +13,23 @@ namespace {
 constexpr std::int64_t kLeastRows = 4;
 /// Float32 copies of a part's tensors, which are to stay in a processor's cache.
 constexpr std::int64_t kMostCopiedBytes = std::int64_t{1} << 20U;
-/// Pixels that a part of a weight gradient sums: its result, as large as the weights, is then added to others.
-constexpr std::int64_t kLeastSummedPixels = 2048;
-constexpr std::int64_t kMostSummands = 32;
-/// Output channels of a part of a weight gradient, whose gradients are copied.
-constexpr std::int64_t kLeastChannels = 64;
+/// Weights of a part: each image reads them all, so they are to stay in a processor's cache, too.
+constexpr std::int64_t kMostWeightBytes = std::int64_t{1} << 19U;
+/// Channels of a part, whose results or gradients are copied. The smaller number is for few large parts.
+constexpr std::int64_t kUsualChannels = 64;
+constexpr std::int64_t kLeastChannels = 32;
 constexpr std::int64_t kChannelsOfVector = 16;
+/// Sums of pixels of a weight gradient. Each is as large as the weights and is then added to the others.
+constexpr std::int64_t kMostSummands = 32;
 
-double operationsOf(const ConvolutionProblem& problem) {
-  return 2.0 * static_cast<double>(problem.images() * problem.y.destinationSize * problem.x.destinationSize) *
-         static_cast<double>(problem.weightCount());
+/// Processors for which the parts of a weight gradient are chosen, and what each can do in a second.
+constexpr std::int64_t kProcessors = 16;
+constexpr double kOperationsOfProcessor = 120e9;
+constexpr double kBytesOfProcessor = 10e9;
+
+std::int64_t quotientUp(std::int64_t dividend, std::int64_t divisor) {
+  return (dividend + divisor - 1) / divisor;
 }
-
 std::int64_t bytesAt(const TensorShape& tensor, std::int64_t image, std::int64_t row, std::int64_t channel) {
   return tensor.offset(image, row, 0, channel) * static_cast<std::int64_t>(bytesPerChannel(tensor.format));
 }
@@ -38,10 +44,11 @@ std::int64_t copiedBytesOfImage(const ConvolutionProblem& problem) {
   return bytes;
 }
 
-/// Images [first, first + count).
-ConvolutionPart imagesOf(const ConvolutionProblem& problem, std::int64_t first, std::int64_t count) {
-  ConvolutionPart part{problem, bytesAt(problem.source, first, 0, 0), bytesAt(problem.gradient, first, 0, 0),
-                       bytesAt(problem.destination, first, 0, 0)};
+/// Images [first, first + count) of a part.
+ConvolutionPart imagesOf(ConvolutionPart part, std::int64_t first, std::int64_t count) {
+  part.sourceBytes += bytesAt(part.problem.source, first, 0, 0);
+  part.gradientBytes += bytesAt(part.problem.gradient, first, 0, 0);
+  part.destinationBytes += bytesAt(part.problem.destination, first, 0, 0);
   for (TensorShape* tensor : {&part.problem.source, &part.problem.gradient, &part.problem.destination})
     if (tensor->images > 0) tensor->images = count;
   return part;
@@ -98,8 +105,9 @@ std::vector<std::int64_t> cutsOfSource(const WindowAxis& y, std::int64_t count) 
   return cuts;
 }
 
-/// One image in about `count` parts.
+/// One image in about `count` parts, or several together.
 std::vector<ConvolutionPart> rowsOf(const ConvolutionPart& image, std::int64_t count) {
+  if (count == 1) return {image};
   const WindowAxis& y = image.problem.y;
   std::vector<ConvolutionPart> parts;
   if (image.problem.operation == ConvolutionOperation::DataGradient) {
@@ -113,68 +121,156 @@ std::vector<ConvolutionPart> rowsOf(const ConvolutionPart& image, std::int64_t c
   return parts;
 }
 
-/// Groups of images or, where there are fewer of these than `count`, rows of each.
-std::vector<ConvolutionPart> divideImages(const ConvolutionProblem& problem, std::int64_t together,
-                                          std::int64_t count, bool divideRows) {
-  const std::int64_t images = problem.images();
+/// A division of the pixels: groups of images or, where these are divided, rows of each.
+struct Pieces {
+  std::int64_t images = 1;  ///< of a group
+  std::int64_t rows = 1;    ///< about how many parts of an image
+
+  /// About `wanted` of them.
+  static Pieces about(std::int64_t wanted, const ConvolutionProblem& problem, bool divideRows) {
+    const std::int64_t images = problem.images();
+    if (images >= wanted) return {images / wanted, 1};
+    const std::int64_t height = problem.operation == ConvolutionOperation::DataGradient
+                                    ? problem.y.sourceSize
+                                    : problem.y.destinationSize;
+    const std::int64_t most = divideRows ? std::max<std::int64_t>(1, height / kLeastRows) : 1;
+    return {1, std::min(quotientUp(wanted, images), most)};
+  }
+  [[nodiscard]] std::int64_t count(const ConvolutionProblem& problem) const {
+    return quotientUp(problem.images(), images) * rows;
+  }
+};
+
+std::int64_t channelsOfResult(const ConvolutionProblem& problem) {
+  return problem.operation == ConvolutionOperation::DataGradient ? problem.inputFeatureChannels
+                                                                 : problem.outputFeatureChannels;
+}
+
+/// Channels of a part: all of them, or as many as a division into about equal parts of at most `most` gives.
+std::int64_t channelsOfPart(const ConvolutionProblem& problem, std::int64_t most) {
+  const std::int64_t channels = channelsOfResult(problem);
+  const std::int64_t parts = problem.groups > 1 ? 1 : quotientUp(channels, most);
+  if (parts == 1) return channels;
+  return quotientUp(quotientUp(channels, parts), kChannelsOfVector) * kChannelsOfVector;
+}
+
+/// ... whose weights stay in a processor's cache.
+std::int64_t mostChannels(const ConvolutionProblem& problem) {
+  const std::int64_t bytesOfChannel = problem.weightCount() * static_cast<std::int64_t>(sizeof(float)) /
+                                      std::max<std::int64_t>(1, channelsOfResult(problem));
+  return std::max(kUsualChannels, kMostWeightBytes / std::max<std::int64_t>(1, bytesOfChannel));
+}
+
+/// Channels [first, first + count) of a tensor.
+void keepChannels(TensorShape& tensor, std::int64_t& bytes, std::int64_t first, std::int64_t count) {
+  bytes += bytesAt(tensor, 0, 0, first);
+  tensor.channels = count;
+}
+
+ConvolutionPart channelsOf(const ConvolutionProblem& problem, std::int64_t first, std::int64_t count) {
+  ConvolutionPart part{.problem = problem, .firstChannel = first};
+  switch (problem.operation) {
+    case ConvolutionOperation::Forward:
+      keepChannels(part.problem.destination, part.destinationBytes, first, count);
+      part.problem.outputFeatureChannels = count;
+      break;
+    case ConvolutionOperation::DataGradient:
+      keepChannels(part.problem.destination, part.destinationBytes, first, count);
+      part.problem.inputFeatureChannels = count;
+      break;
+    case ConvolutionOperation::WeightsGradient:
+      keepChannels(part.problem.gradient, part.gradientBytes, first, count);
+      part.problem.outputFeatureChannels = count;
+      break;
+  }
+  return part;
+}
+
+/// All parts, `channels` of each.
+std::vector<ConvolutionPart> divide(const ConvolutionProblem& problem, std::int64_t channels,
+                                    const Pieces& pieces) {
+  const std::int64_t all = channelsOfResult(problem);
   std::vector<ConvolutionPart> parts;
-  for (std::int64_t first = 0; first < images; first += together) {
-    ConvolutionPart part = imagesOf(problem, first, std::min(together, images - first));
-    if (divideRows && images < count)
-      for (ConvolutionPart& rows : rowsOf(part, (count + images - 1) / images))
+  for (std::int64_t channel = 0; channel < all; channel += channels) {
+    const ConvolutionPart block = all == channels
+                                      ? ConvolutionPart{problem}
+                                      : channelsOf(problem, channel, std::min(channels, all - channel));
+    std::int64_t summand = 0;
+    for (std::int64_t first = 0; first < problem.images(); first += pieces.images) {
+      const ConvolutionPart images =
+          imagesOf(block, first, std::min(pieces.images, problem.images() - first));
+      for (ConvolutionPart& rows : rowsOf(images, pieces.rows)) {
+        rows.summand = summand++;
         parts.push_back(std::move(rows));
-    else
-      parts.push_back(std::move(part));
+      }
+    }
   }
   return parts;
 }
 
-/// Output channels [first, first + count) of a weight gradient.
-ConvolutionPart channelsOf(ConvolutionPart part, std::int64_t first, std::int64_t count) {
-  part.gradientBytes += bytesAt(part.problem.gradient, 0, 0, first);
-  part.problem.gradient.channels = count;
-  part.problem.outputFeatureChannels = count;
-  part.outputChannel = first;
-  return part;
+/// Seconds that a weight gradient takes about: the largest parts one after the other on each processor, and what is read
+/// and written several times.
+double secondsOfWeightsGradient(const ConvolutionProblem& problem, std::int64_t channels,
+                                const Pieces& pieces) {
+  const std::int64_t blocks = quotientUp(problem.outputFeatureChannels, channels);
+  const std::int64_t summands = pieces.count(problem);
+  const double share = static_cast<double>(pieces.images * channels) /
+                       static_cast<double>(problem.images() * pieces.rows * problem.outputFeatureChannels);
+  const auto rounds = static_cast<double>(quotientUp(blocks * summands, kProcessors));
+  const std::int64_t values = blocks * problem.source.elements() +
+                              (blocks > 1 ? 2 * problem.gradient.elements() : 0) +
+                              (summands > 1 ? 2 * summands * problem.weightCount() : 0);
+  return rounds * share * problem.operations() / kOperationsOfProcessor +
+         static_cast<double>(values) * sizeof(float) / (kProcessors * kBytesOfProcessor);
 }
 
 std::vector<ConvolutionPart> partsOfWeightsGradient(const ConvolutionProblem& problem, bool divideRows) {
-  const std::int64_t wanted = partsFor(operationsOf(problem));
-  const std::int64_t images = problem.images();
-  const std::int64_t pixels = images * problem.y.destinationSize * problem.x.destinationSize;
-  const std::int64_t summands =
-      std::clamp<std::int64_t>(pixels / kLeastSummedPixels, 1, std::min(wanted, kMostSummands));
-  const std::int64_t channels = problem.outputFeatureChannels;
-  const std::int64_t wantedOfChannels =
-      problem.groups > 1 ? 1 : std::clamp<std::int64_t>(channels / kLeastChannels, 1, wanted / summands);
-  const std::int64_t together =
-      wantedOfChannels == 1
-          ? channels
-          : (channels / wantedOfChannels + kChannelsOfVector - 1) / kChannelsOfVector * kChannelsOfVector;
-
-  std::vector<ConvolutionPart> parts;
-  const std::vector<ConvolutionPart> sums =
-      divideImages(problem, (images + summands - 1) / summands, summands, divideRows);
-  for (std::int64_t first = 0; first < channels; first += together)
-    for (std::size_t i = 0; i < sums.size(); ++i) {
-      parts.push_back(channelsOf(sums[i], first, std::min(together, channels - first)));
-      parts.back().summand = static_cast<std::int64_t>(i);
+  const std::int64_t mostParts = partsFor(problem.operations());
+  std::int64_t bestChannels = problem.outputFeatureChannels;
+  Pieces best{problem.images(), 1};
+  double leastSeconds = std::numeric_limits<double>::infinity();
+  const std::int64_t usual = mostChannels(problem);
+  for (const std::int64_t most : {usual, std::min(usual, kUsualChannels), kLeastChannels}) {
+    const std::int64_t channels = channelsOfPart(problem, most);
+    const std::int64_t blocks = quotientUp(problem.outputFeatureChannels, channels);
+    if (most < usual && blocks > mostParts) continue;
+    const std::int64_t mostSummands = std::clamp<std::int64_t>(mostParts / blocks, 1, kMostSummands);
+    for (std::int64_t summands = 1; summands <= mostSummands; ++summands) {
+      const Pieces pieces = Pieces::about(summands, problem, divideRows);
+      const double seconds = secondsOfWeightsGradient(problem, channels, pieces);
+      if (seconds >= leastSeconds) continue;
+      leastSeconds = seconds;
+      bestChannels = channels;
+      best = pieces;
     }
-  return parts;
+  }
+  return divide(problem, bestChannels, best);
+}
+
+/// Of a forward convolution and a data gradient.
+std::vector<ConvolutionPart> partsOfResult(const ConvolutionProblem& problem, bool divideRows) {
+  // At a clamped edge several rows of windows read the same row of the source.
+  const bool isCuttable = divideRows && (problem.operation == ConvolutionOperation::Forward ||
+                                         problem.edgeMode == ImageEdgeMode::Zero);
+  const std::int64_t wanted = partsFor(problem.operations());
+  const std::int64_t all = channelsOfResult(problem);
+  std::int64_t channels = channelsOfPart(problem, mostChannels(problem));
+  const std::int64_t most =
+      quotientUp(all, channels) * Pieces::about(wanted, problem, isCuttable).count(problem);
+  if (most < std::min(wanted, kProcessors)) channels = channelsOfPart(problem, kLeastChannels);
+  const std::int64_t blocks = quotientUp(all, channels);
+  const ConvolutionPart block = blocks == 1 ? ConvolutionPart{problem} : channelsOf(problem, 0, channels);
+  const std::int64_t copies = problem.images() * copiedBytesOfImage(block.problem) / kMostCopiedBytes;
+  return divide(problem, channels,
+                Pieces::about(std::max(quotientUp(wanted, blocks), copies), problem, isCuttable));
 }
 
 }  // namespace
 
 std::vector<ConvolutionPart> partsOf(const ConvolutionProblem& problem, bool divideRows) {
-  if (problem.operation == ConvolutionOperation::WeightsGradient)
-    return partsOfWeightsGradient(problem, divideRows);
-  const std::int64_t copies = problem.images() * copiedBytesOfImage(problem) / kMostCopiedBytes;
-  const std::int64_t wanted = std::max(partsFor(operationsOf(problem)), copies);
-  // At a clamped edge several rows of windows read the same row of the source.
-  const bool isCuttable =
-      problem.operation == ConvolutionOperation::Forward || problem.edgeMode == ImageEdgeMode::Zero;
-  return divideImages(problem, std::max<std::int64_t>(1, problem.images() / wanted), wanted,
-                      divideRows && isCuttable);
+  return problem.operation == ConvolutionOperation::WeightsGradient
+             ? partsOfWeightsGradient(problem, divideRows)
+             : partsOfResult(problem, divideRows);
 }
 
 }  // namespace mps::detail

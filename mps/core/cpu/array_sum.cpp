@@ -8,6 +8,7 @@
 #include <hwy/highway.h>
 
 #include <algorithm>
+#include <vector>
 
 #include "mps/core/cpu/vector_runs-inl.hpp"
 
@@ -52,6 +53,24 @@ void sumArrays(const mtl::cpu::Stream& stream, const float* arrays, std::int64_t
   stream.parallelFor(elements, grain, [&](std::int64_t begin, std::int64_t end) {
     HWY_DYNAMIC_DISPATCH(sumRange)(arrays, count, elements, begin, end, result, accumulate);
   });
+}
+
+void sumArrays(const mtl::cpu::Stream& stream, std::span<const ArraySum> sums, std::int64_t count) {
+  struct Range {
+    ArraySum of;
+    std::int64_t begin;
+    std::int64_t end;
+  };
+  const std::int64_t grain = std::max<std::int64_t>(1, kGrain / count);
+  std::vector<Range> ranges;
+  for (const ArraySum& sum : sums)
+    for (std::int64_t begin = 0; begin < sum.elements; begin += grain)
+      ranges.push_back({sum, begin, std::min(begin + grain, sum.elements)});
+  stream.forEach(
+      static_cast<std::int64_t>(ranges.size()), stream.threadCount(), [&](std::int64_t i, int /*thread*/) {
+        const auto& [sum, begin, end] = ranges[static_cast<std::size_t>(i)];
+        HWY_DYNAMIC_DISPATCH(sumRange)(sum.first, count, sum.elements, begin, end, sum.first, false);
+      });
 }
 
 void addArray(const float* from, std::int64_t count, float* to) {

@@ -213,12 +213,20 @@ class ImagesPlan final : public Plan {
   /// Workspaces; results do not depend on them.
   static constexpr std::int64_t kMostWorkers = 256;
 
+  /// Whether each thread takes whole images, or all of them the parts of one image after the other.
   [[nodiscard]] bool takesImagesTogether(int threads) const {
-    constexpr std::int64_t fewImagesPerThread = 4;               // with fewer, threads wait for the last one
-    constexpr std::int64_t largeImage = std::int64_t{1} << 21U;  // bytes: no longer in a cache of one core
+    constexpr std::int64_t kLargeImage = std::int64_t{1} << 21U;  // bytes: no longer in a cache of one core
+    constexpr double kBytesOfThread = 3e9;                        // in a second, of all passes over an image
+    constexpr double kSecondsOfLoops = 15e-6;                     // that threads of one image begin and end
     if (layout_.chunks <= 1 || threads == 1) return true;
-    const std::int64_t bytes = problem_.source.bytes() / std::max<std::int64_t>(1, problem_.source.images);
-    return problem_.source.images >= fewImagesPerThread * threads && bytes <= largeImage;
+    const std::int64_t images = problem_.source.images;
+    const std::int64_t bytes = problem_.source.bytes() / std::max<std::int64_t>(1, images);
+    if (bytes > kLargeImage) return false;
+    const double seconds = static_cast<double>(bytes) / kBytesOfThread;
+    const std::int64_t rounds = (images + threads - 1) / threads;
+    const auto threadsOfImage = static_cast<double>(std::min<std::int64_t>(threads, layout_.chunks));
+    return static_cast<double>(rounds) * seconds <=
+           static_cast<double>(images) * (seconds / threadsOfImage + kSecondsOfLoops);
   }
 
   void runTogether(const mtl::cpu::Stream& cpu, const Operands& operands) const {

@@ -300,6 +300,23 @@ TEST(OptimizerPlan, NaNAndInfinityAreWhereTheReferenceHasThem) {
     }
 }
 
+TEST(OptimizerPlan, AveragesEndAtZeroAndNotAtSubnormalNumbers) {
+  for (const OptimizerKind kind : optimizerKinds()) {
+    OptimizerCase optimizerCase = detail::optimizerCase(kind, 1, 37);
+    optimizerCase.numbers.decay = 0.9;
+    optimizerCase.numbers.beta2 = 0.999;
+    OptimizerMemory memory = filledMemory(optimizerCase);
+    memory.gradient.write(std::vector<double>(37, 0.0));
+    memory.values.write(std::vector<double>(37, 0.0));  // no regularisation
+    memory.momentum.write(std::vector<double>(37, -1.2e-38));
+    memory.velocity.write(std::vector<double>(37, 1e-44));
+    const OptimizerMemory after = updated(optimizerCase, memory, 1);
+    const std::vector<double> zeros(37, 0.0);
+    EXPECT_TRUE(!hasMomentum(kind) || after.momentum.read() == zeros);
+    EXPECT_TRUE(!hasVelocity(kind) || after.velocity.read() == zeros);
+  }
+}
+
 TEST(OptimizerPlan, AdamOverManyStepsStaysWithTheReference) {
   // Each step is judged from what the previous ones left, so errors do not add up.
   OptimizerCase adam = optimizerCase(OptimizerKind::Adam, 1, 50);
