@@ -32,6 +32,9 @@
 /// take one read off each temporary state, vector and matrix that they read and do not write. All throw Error before
 /// anything is recorded.
 ///
+/// On a CPU momentum and velocity below 1.2e-38 become 0: processors compute with subnormal numbers many times slower, and
+/// a weight that gets no gradients any more would keep some for ever.
+///
 /// Learning rate, rescale, regularisation scale and momentum are finite numbers of any sign, limits of the gradient any but
 /// NaN, and the lower one at most the upper one where they are used; decay, beta1 and beta2 are at least 0 and below 1,
 /// epsilon is at least 0. Where an optimiser is made or decoded, others throw Error.

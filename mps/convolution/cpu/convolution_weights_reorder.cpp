@@ -4,8 +4,6 @@
 #include <functional>
 #include <numeric>
 
-#include "mtl/cpu/stream.hpp"
-
 namespace mps::detail {
 namespace {
 

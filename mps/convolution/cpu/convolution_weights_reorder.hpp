@@ -7,6 +7,7 @@
 
 #include "mps/convolution/convolution_problem.hpp"
 #include "mtl/cpu/onednn.hpp"
+#include "mtl/cpu/stream.hpp"
 
 namespace mps::detail {
 
