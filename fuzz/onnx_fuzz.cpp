@@ -4,6 +4,7 @@
 #include "fuzz/fuzz_target.hpp"
 #include "mtl/device.hpp"
 #include "onnx/import/graph_import.hpp"
+#include "onnx/model/external_data.hpp"
 #include "train/network/network_text.hpp"
 
 /// A model, with its sizes and with others where it leaves them open. Weights are not made: their number follows the layers.
@@ -11,10 +12,12 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   namespace onnx = unmetal::onnx;
   namespace train = unmetal::train;
   static const auto device = mtl::newCPUDevice(1);
+  static constexpr std::string_view beside("\0\0\0\x3f\0\0\x80\x3f\1\0\0\0\0\0\0\0", 16);
   const std::string_view bytes(reinterpret_cast<const char*>(data), size);
   for (const auto& pictures : {std::optional<train::Shape>(), std::optional(train::Shape{8, 8, 3})})
     unmetal::fuzz::readUntrusted(data, size, [&](std::span<const std::byte> /*bytes*/) {
-      const onnx::detail::ModelMessage model = onnx::detail::readModel(bytes);
+      onnx::detail::ModelMessage model = onnx::detail::readModel(bytes);
+      onnx::detail::attachExternalData(model, [](const std::string& /*name*/) { return beside; });
       onnx::detail::ImportSettings settings;
       settings.network.device = device;
       settings.pictures = pictures;

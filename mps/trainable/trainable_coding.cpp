@@ -2,6 +2,7 @@
 
 #include "mps/core/coding/coded_floats.hpp"
 #include "mps/core/coding/coder.hpp"
+#include "mps/trainable/explicit_padding.hpp"
 #include "mps/trainable/trainable_batch_normalization.hpp"
 #include "mps/trainable/trainable_convolution.hpp"
 #include "mps/trainable/trainable_image_normalization.hpp"
@@ -206,6 +207,9 @@ void addDataSource(Coder& coder, const char* className) {
 }  // namespace
 
 void addTrainableDecoders(Coder& coder) {
+  coder.setDecoder("ExplicitPadding", [](Coder& data, const std::shared_ptr<mtl::Device>& /*device*/) {
+    return detail::ExplicitPadding::decode(data);
+  });
   addDataSource<TrainableConvolution>(coder, "TrainableConvolution");
   addDataSource<TrainableBatchNormalization>(coder, "TrainableBatchNormalization");
   addDataSource<TrainableInstanceNormalization>(coder, "TrainableInstanceNormalization");

@@ -130,6 +130,18 @@ TEST_F(OnnxExport, MaximumsOfZerosAroundThePictureArePaddedBefore) {
   EXPECT_THAT(operators(), ElementsAre("Pad", "MaxPool"));
 }
 
+TEST_F(OnnxExport, MarginsThatAreReflectedOnceAreAPad) {
+  const auto pad = [&](std::size_t margin, std::size_t channels, mps::ImageEdgeMode edgeMode) {
+    exportNode(mps::NNPadNode::create(NNImageNode::create(), {margin, 1, channels}, {1, 0, 0}, edgeMode));
+    return operators();
+  };
+  EXPECT_THAT(pad(2, 0, mps::ImageEdgeMode::Mirror), ElementsAre("Pad"));
+  EXPECT_THAT(pad(pictures.width - 1, 0, mps::ImageEdgeMode::Mirror), ElementsAre("Pad"));
+  EXPECT_THAT(pad(pictures.width, 0, mps::ImageEdgeMode::Mirror), ElementsAre("Gather", "Gather"));
+  EXPECT_THAT(pad(2, 1, mps::ImageEdgeMode::Mirror), ElementsAre("Gather", "Gather", "Gather"));
+  EXPECT_THAT(pad(2, 0, mps::ImageEdgeMode::MirrorWithEdge), ElementsAre("Gather", "Gather"));
+}
+
 TEST_F(OnnxExport, WhatIsForTrainingIsRefused) {
   const auto descriptor = mps::CNNLossDescriptor::cnnLossDescriptor(mps::CNNLossType::MeanSquaredError,
                                                                     mps::CNNReductionType::Sum);

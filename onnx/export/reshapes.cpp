@@ -95,10 +95,19 @@ std::string addMirroredPad(const Step& step, const mps::NNPad& pad, const PadSiz
   return along(rows, 3, source.width, sizes.left, result.width);
 }
 
+/// Whether the operator Pad has what is reflected: other pixels than the one at the edge, each once.
+bool isReflectedOnce(const Step& step, const mps::NNPad& pad, const PadSizes& sizes) {
+  const Picture& source = step.source();
+  return pad.edgeMode() == mps::ImageEdgeMode::Mirror && sizes.channelsBefore == 0 &&
+         sizes.channelsAfter == 0 && std::max(sizes.left, sizes.right) < source.width &&
+         std::max(sizes.top, sizes.bottom) < source.height;
+}
+
 std::string addPad(const Step& step, const mps::NNPad& pad) {
   const PadSizes sizes = sizesOf(pad);
   if (pad.offset().x != -sizes.left || pad.offset().y != -sizes.top)
     throw step.refusal("its padding policy moves the result");
+  if (isReflectedOnce(step, pad, sizes)) return addPads(step, step.source().value, sizes.all(), "reflect", 0);
   if (pad.edgeMode() == mps::ImageEdgeMode::Mirror || pad.edgeMode() == mps::ImageEdgeMode::MirrorWithEdge)
     return addMirroredPad(step, pad, sizes);
   if (pad.edgeMode() == mps::ImageEdgeMode::Clamp)

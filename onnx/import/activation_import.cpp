@@ -26,6 +26,10 @@ ActivationLayer activationFor(const NodeImport& node) {
   };
   static const std::map<std::string_view, Make> functions{
       {"Abs", [](const NodeImport&) { return ActivationLayer{Neuron::Absolute}; }},
+      {"Celu",
+       [](const NodeImport&) {
+         return ActivationLayer{Neuron::ELU, 1};
+       }},
       {"Elu",
        [](const NodeImport& given) {
          return ActivationLayer{Neuron::ELU, given.number("alpha", 1)};
@@ -77,7 +81,9 @@ struct LinearSource {
 };
 LinearSource linearSource(const NodeImport& node, std::size_t index) {
   ImportedValue& value = node.input(index);
-  if (!value.picture || value.function != ImportedValue::Function::Itself) return {node.picture(index), 1, 0};
+  const bool isAsUsual = !value.isChannelsLast && value.shape.empty();
+  if (!value.picture || !isAsUsual || value.function != ImportedValue::Function::Itself)
+    return {node.picture(index), 1, 0};
   return {*value.picture, value.scale, value.shift};
 }
 
@@ -95,9 +101,14 @@ ActivationLayer powerFor(const NodeImport& node, const LinearSource& source) {
 }  // namespace
 
 void importActivation(NodeImport& node) {
-  const train::Features source = node.picture(0);
+  train::Features source = node.picture(0);
+  float scale = node.type() == "Selu" ? node.number("gamma", 1.05070102F) : 1;
+  if (node.type() == "Celu") {
+    scale = node.number("alpha", 1);
+    if (!(scale > 0)) throw node.refusal("attribute alpha", std::to_string(scale), "a number above 0");
+    if (scale != 1) source = node.add(ActivationLayer{Neuron::Linear, 1 / scale, 0}, {source});
+  }
   const train::Features made = node.add(activationFor(node), {source});
-  const float scale = node.type() == "Selu" ? node.number("gamma", 1.05070102F) : 1;
   node.setResult({.picture = made, .isFlat = node.input(0).isFlat, .scale = scale});
 }
 
@@ -151,8 +162,10 @@ void importErf(NodeImport& node) {
   if (!fits)
     throw node.refusal(
         "its source is not x sqrt(0.5), as in a GeLU, and a network has no other error function");
-  node.setResult(
-      {.picture = value.picture, .isFlat = value.isFlat, .function = ImportedValue::Function::Erf});
+  ImportedValue result = value;
+  result.scale = 1;
+  result.function = ImportedValue::Function::Erf;
+  node.setResult(std::move(result));
 }
 
 void importPower(NodeImport& node) {

@@ -69,10 +69,10 @@ std::optional<ImportedValue> productOfErf(const ImportedValue& first, const Impo
                          second.function == Function::Erf && second.shift == second.scale &&
                          *first.picture == *second.picture;
   if (!isProduct) return std::nullopt;
-  return ImportedValue{.picture = first.picture,
-                       .isFlat = first.isFlat,
-                       .function = Function::TimesErf,
-                       .scale = first.scale * second.scale};
+  ImportedValue product = first;
+  product.function = Function::TimesErf;
+  product.scale = first.scale * second.scale;
+  return product;
 }
 
 void importPictures(NodeImport& node) {

@@ -125,7 +125,9 @@ Constant::Constant(Integers shape, Values values)
 Constant Constant::of(const TensorMessage& tensor) {
   const std::string name = "the constant \"" + std::string(tensor.name) + "\"";
   if (tensor.isExternal)
-    throw mps::Error(name + " has its data in another file; save the model with all data in it");
+    throw mps::Error(
+        name +
+        " has its data in another file, expected in the model or, of a constant of the graph, beside it");
   if (!isTaken(tensor.type))
     throw mps::Error(name + " has elements of type " + std::to_string(tensor.type) +
                      " of ONNX, expected float, float16, double or a whole number");

@@ -67,7 +67,10 @@ void importDense(NodeImport& node, const train::Features& source, const Shared& 
                        std::to_string(inputs),
                        std::to_string(shape.count()) + ", of a picture of " + describe(shape));
   const Shared biases = biasesOf(outputs);
-  LazyNumbers weights = [=] { return denseWeights(*matrix, shape, outputsFirst, factor); };
+  // Rows that lie pixel by pixel have the order of the layer's weights already.
+  const train::Shape order =
+      node.input(0).isChannelsLast ? train::Shape{1, 1, shape.count()} : train::Shape(shape);
+  LazyNumbers weights = [=] { return denseWeights(*matrix, order, outputsFirst, factor); };
   node.setResult(node.add(train::DenseLayer{outputs, {.biases = biases != nullptr}}, source, 1,
                           withBiases(std::move(weights), biases, outputs, biasFactor)),
                  true);
@@ -150,7 +153,7 @@ void importGemm(NodeImport& node) {
   const bool isTransposed = node.integer("transB", 0) != 0;
   const float alpha = node.number("alpha", 1);
   const float beta = node.number("beta", 1);
-  const train::Features source = node.picture(0);
+  const train::Features source = node.pictureInAnyShape(0);
   if (!node.input(0).isFlat) throw node.refusal("its input is no matrix, batch x numbers");
   const auto biases = [&](std::size_t outputs) -> Shared {
     if (!node.hasInput(2)) return node.takeNext("Add", outputs, true);
@@ -164,7 +167,7 @@ void importGemm(NodeImport& node) {
 }
 
 void importMatMul(NodeImport& node) {
-  const train::Features source = node.picture(0);
+  const train::Features source = node.pictureInAnyShape(0);
   if (!node.input(0).isFlat) throw node.refusal("its input is no matrix, batch x numbers");
   importDense(
       node, source, node.constant(1), false, 1,

@@ -90,10 +90,17 @@ void foldCast(NodeImport& node) {
 }
 
 void foldShape(NodeImport& node) {
-  node.expect("start", 0);
-  const Extents& shape = node.constant(0)->shape();
-  if (node.hasAttribute("end")) throw node.refusal("its attribute end is not taken of constants");
-  node.setResult(Constant({static_cast<std::int64_t>(shape.size())}, shape));
+  node.setResult(partOfShape(node, node.constant(0)->shape()));
+}
+
+/// Of constants of one number alone: others would be copied.
+void foldExpand(NodeImport& node) {
+  const auto source = node.constant(0);
+  if (source->count() != 1)
+    throw node.refusal("shape of its source", describeShape(source->shape()), "one number");
+  Extents shape = node.constant(1)->integers();
+  while (shape.size() < source->shape().size()) shape.insert(shape.begin(), 1);
+  node.setResult(Constant(std::move(shape), source->values()));
 }
 
 void foldGather(NodeImport& node) {
@@ -145,6 +152,28 @@ void foldConcatenation(NodeImport& node) {
   node.setResult(areIntegers ? Constant(shape, std::move(integers)) : Constant(shape, std::move(numbers)));
 }
 
+/// Of whole numbers.
+void foldRange(NodeImport& node) {
+  for (std::size_t i = 0; i < 3; ++i)
+    if (!node.constant(i)->isInteger() || node.constant(i)->count() != 1)
+      throw node.refusal("input \"" + node.inputName(i) + "\" is not one whole number");
+  constexpr std::int64_t most = std::int64_t{1} << 31;
+  const std::int64_t start = node.constant(0)->integer(0);
+  const std::int64_t end = node.constant(1)->integer(0);
+  const std::int64_t step = node.constant(2)->integer(0);
+  for (const std::int64_t number : {start, end, step})
+    if (number < -most || number > most)
+      throw node.refusal("a number", std::to_string(number), "at most 2^31");
+  if (step == 0) throw node.refusal("its step is 0");
+  const std::int64_t way = step > 0 ? end - start : start - end;
+  const std::int64_t length = std::abs(step);
+  const std::int64_t count = way <= 0 ? 0 : (way + length - 1) / length;
+  checkCount(node, static_cast<std::uint64_t>(count));
+  Extents values;
+  for (std::int64_t i = 0; i < count; ++i) values.push_back(start + i * step);
+  node.setResult(Constant({count}, std::move(values)));
+}
+
 Extents givenAxes(const NodeImport& node) {
   return node.hasInput(1) ? node.constant(1)->integers() : node.integers("axes");
 }
@@ -178,13 +207,13 @@ void foldSqueeze(NodeImport& node) {
 }
 
 void foldReshape(NodeImport& node) {
-  node.expect("allowzero", 0);
+  const bool keepsZeros = node.integer("allowzero", 0) != 0;
   const auto source = node.constant(0);
   Extents shape = node.constant(1)->integers();
   std::uint64_t known = 1;
   std::int64_t* open = nullptr;
   for (std::size_t i = 0; i < shape.size(); ++i) {
-    if (shape[i] == 0 && i < source->shape().size()) shape[i] = source->shape()[i];
+    if (shape[i] == 0 && !keepsZeros && i < source->shape().size()) shape[i] = source->shape()[i];
     if (shape[i] == -1 && open == nullptr) {
       open = &shape[i];
     } else {
@@ -233,24 +262,66 @@ void foldTranspose(NodeImport& node) {
   }));
 }
 
-/// Of constants with one axis, as shapes are.
+/// Of one axis: `count` elements from `start` on.
+struct Range {
+  std::int64_t start = 0;
+  std::int64_t step = 1;
+  std::int64_t count = 0;
+};
+
+/// Ends beyond the axis mean its end.
+Range rangeOf(const NodeImport& node, std::int64_t size, std::int64_t start, std::int64_t end,
+              std::int64_t step) {
+  constexpr std::int64_t most = std::int64_t{1} << 31;
+  if (step == 0 || step < -most || step > most)
+    throw node.refusal("a step", std::to_string(step), "another number than 0");
+  const auto place = [&](std::int64_t given) {
+    return std::clamp<std::int64_t>(given < 0 && given >= -size ? given + size : given, -1, size);
+  };
+  const bool isForward = step > 0;
+  const std::int64_t first =
+      isForward ? std::max<std::int64_t>(place(start), 0) : std::min(place(start), size - 1);
+  const std::int64_t behind = isForward ? std::max<std::int64_t>(place(end), 0) : place(end);
+  const std::int64_t way = isForward ? behind - first : first - behind;
+  const std::int64_t length = isForward ? step : -step;
+  return {first, step, way <= 0 ? 0 : (way + length - 1) / length};
+}
+
 void foldSlice(NodeImport& node) {
   const auto source = node.constant(0);
+  const Extents& shape = source->shape();
   const bool hasInputs = node.hasInput(1);
   const Extents starts = hasInputs ? node.constant(1)->integers() : node.integers("starts");
   const Extents ends = hasInputs ? node.constant(2)->integers() : node.integers("ends");
-  const Extents steps = node.hasInput(4) ? node.constant(4)->integers() : Extents{1};
-  static_cast<void>(node.find("axes"));
-  if (source->shape().size() != 1 || starts.size() != 1 || ends.size() != 1 || steps != Extents{1})
-    throw node.refusal("it slices a constant of several axes, or by steps");
-  const std::int64_t size = source->shape()[0];
-  const auto place = [&](std::int64_t given) {
-    return std::clamp<std::int64_t>(given < 0 && given > -size - 1 ? given + size : given, 0, size);
-  };
-  const std::int64_t start = place(starts[0]);
-  const std::int64_t end = std::max(place(ends[0]), start);
-  node.setResult(picked(node, *source, {end - start},
-                        [&](std::uint64_t i) { return i + static_cast<std::uint64_t>(start); }));
+  Extents axes = node.hasInput(3) ? node.constant(3)->integers() : node.integers("axes");
+  Extents steps = node.hasInput(4) ? node.constant(4)->integers() : Extents(starts.size(), 1);
+  if (axes.empty()) {
+    axes.resize(starts.size());
+    std::iota(axes.begin(), axes.end(), 0);
+  }
+  if (ends.size() != starts.size() || axes.size() != starts.size() || steps.size() != starts.size())
+    throw node.refusal("it has not one start, end, axis and step for each axis");
+  std::vector<Range> ranges;
+  for (const std::int64_t extent : shape) ranges.push_back({0, 1, extent});
+  for (std::size_t i = 0; i < starts.size(); ++i) {
+    const auto axis = static_cast<std::size_t>(placeOf(node, axes[i], shape.size()));
+    ranges[axis] = rangeOf(node, shape[axis], starts[i], ends[i], steps[i]);
+  }
+  Extents result;
+  for (const Range& range : ranges) result.push_back(range.count);
+  node.setResult(picked(node, *source, result, [&](std::uint64_t i) {
+    std::uint64_t place = 0;
+    std::uint64_t stride = 1;
+    for (std::size_t axis = shape.size(); axis-- > 0;) {
+      const auto count = static_cast<std::uint64_t>(ranges[axis].count);
+      const std::int64_t index =
+          ranges[axis].start + ranges[axis].step * static_cast<std::int64_t>(i % count);
+      place += static_cast<std::uint64_t>(index) * stride;
+      stride *= static_cast<std::uint64_t>(shape[axis]);
+      i /= count;
+    }
+    return place;
+  }));
 }
 
 double computed(const NodeImport& node, double first, double second) {
@@ -311,9 +382,10 @@ OperatorImport foldingOf(std::string_view type) {
   static const std::map<std::string_view, OperatorImport> operators{
       {"Add", foldArithmetic},       {"Cast", foldCast},           {"Ceil", foldFunction},
       {"Concat", foldConcatenation}, {"Constant", foldConstant},   {"ConstantOfShape", foldConstantOfShape},
-      {"Div", foldArithmetic},       {"Flatten", foldFlatten},     {"Floor", foldFunction},
-      {"Gather", foldGather},        {"Identity", foldIdentity},   {"Mul", foldArithmetic},
-      {"Neg", foldFunction},         {"Reshape", foldReshape},     {"Shape", foldShape},
+      {"CastLike", foldIdentity},    {"Expand", foldExpand},       {"Div", foldArithmetic},
+      {"Flatten", foldFlatten},      {"Floor", foldFunction},      {"Gather", foldGather},
+      {"Identity", foldIdentity},    {"Mul", foldArithmetic},      {"Neg", foldFunction},
+      {"Range", foldRange},          {"Reshape", foldReshape},     {"Shape", foldShape},
       {"Slice", foldSlice},          {"Sqrt", foldFunction},       {"Squeeze", foldSqueeze},
       {"Sub", foldArithmetic},       {"Transpose", foldTranspose}, {"Unsqueeze", foldUnsqueeze}};
   const auto found = operators.find(type);

@@ -59,32 +59,69 @@ std::size_t extentOf(const ValueMessage& input, std::size_t index, std::optional
   return extent > 0 ? static_cast<std::size_t>(extent) : *given;
 }
 
-train::Shape shapeOf(const ValueMessage& input, const std::optional<train::Shape>& given) {
+/// Whether the model's first step is from batch x height x width x channels to the order of ONNX' operators: a model of TensorFlow.
+bool areChannelsLast(const GraphMessage& graph, std::string_view pictures) {
+  const std::vector<std::int64_t> toFront{0, 3, 1, 2};
+  bool isUsed = false;
+  for (const NodeMessage& node : graph.nodes) {
+    if (std::ranges::find(node.inputs, pictures) == node.inputs.end()) continue;
+    const auto isOrder = [&](const AttributeMessage& attribute) {
+      return attribute.name == "perm" && attribute.integers == toFront;
+    };
+    if (node.type != "Transpose" || std::ranges::none_of(node.attributes, isOrder)) return false;
+    isUsed = true;
+  }
+  return isUsed;
+}
+
+train::Shape shapeOf(const ValueMessage& input, const std::optional<train::Shape>& given,
+                     bool areChannelsLast) {
   const auto part = [&](std::size_t train::Shape::*member) {
     return given ? std::optional((*given).*member) : std::nullopt;
   };
   if (input.shape.size() == 2) return {1, 1, extentOf(input, 1, part(&train::Shape::channels))};
   if (input.shape.size() != 4)
     throw mps::Error("the input " + shownValue(input) + ", expected batch x channels x height x width");
-  return {extentOf(input, 2, part(&train::Shape::height)), extentOf(input, 3, part(&train::Shape::width)),
-          extentOf(input, 1, part(&train::Shape::channels))};
+  const std::size_t firstSide = areChannelsLast ? 1 : 2;
+  return {extentOf(input, firstSide, part(&train::Shape::height)),
+          extentOf(input, firstSide + 1, part(&train::Shape::width)),
+          extentOf(input, areChannelsLast ? 3 : 1, part(&train::Shape::channels))};
 }
 
-train::Network networkFor(const ValueMessage& input, const ImportSettings& settings) {
+train::Network networkFor(const ValueMessage& input, const ImportSettings& settings, bool areChannelsLast) {
   if (input.type != floatElements && input.type != float16Elements)
     throw mps::Error("the input \"" + std::string(input.name) + "\" has elements of type " +
                      std::to_string(input.type) + " of ONNX, expected float or float16");
-  return train::Network(shapeOf(input, settings.pictures), settings.network);
+  return train::Network(shapeOf(input, settings.pictures, areChannelsLast), settings.network);
 }
 
 }  // namespace
+
+std::vector<std::int64_t> shapeInModel(const ImportedValue& value) {
+  if (!value.shape.empty()) return value.shape;
+  const auto at = [](std::size_t extent) { return static_cast<std::int64_t>(extent); };
+  const train::Features& picture = *value.picture;
+  if (value.isFlat) return {at(picture.shape().count())};
+  return {at(picture.channels()), at(picture.height()), at(picture.width())};
+}
+
+ImportedValue withShape(ImportedValue value, std::vector<std::int64_t> shape) {
+  const train::Shape& picture = value.picture->shape();
+  // One pixel and one channel have the same order either way.
+  if (picture.channels == 1 || picture.height * picture.width == 1) value.isChannelsLast = false;
+  value.isFlat = shape.size() == 1;
+  value.shape.clear();
+  if (!value.isFlat && (value.isChannelsLast || shape != shapeInModel(value))) value.shape = std::move(shape);
+  return value;
+}
 
 GraphImport::GraphImport(const ModelMessage& model, const ImportSettings& settings)
     : model_(model),
       settings_(settings),
       operatorSet_(operatorSetOf(model)),
       pictures_(&picturesOf(model.graph)),
-      network_(networkFor(*pictures_, settings)) {
+      areChannelsLast_(pictures_->shape.size() == 4 && areChannelsLast(model.graph, pictures_->name)),
+      network_(networkFor(*pictures_, settings, areChannelsLast_)) {
   if (pictures_->shape[0] > 0) batch_ = pictures_->shape[0];
 }
 
@@ -94,8 +131,8 @@ ImportedNetwork GraphImport::run() {
     stored_[tensor.name] = &tensor;
     budget_ += tensor.raw.value_or("").size() + tensor.floats.size() + tensor.integers.size();
   }
-  values_[pictures_->name] = {.picture = network_.input(), .isFlat = pictures_->shape.size() == 2};
   findNeeded();
+  addPictures();
   importNodes(true);
   importNodes(false);
   finishResult();
@@ -117,6 +154,24 @@ void GraphImport::findNeeded() {
   users_[model_.graph.outputs[0].name].push_back(nullptr);
 }
 
+void GraphImport::addPictures() {
+  ImportedValue value{.picture = network_.input(), .isFlat = pictures_->shape.size() == 2};
+  if (areChannelsLast_) {
+    value.isChannelsLast = network_.inputShape().channels != 1;
+    const train::Shape& shape = network_.inputShape();
+    value.shape = {static_cast<std::int64_t>(shape.height), static_cast<std::int64_t>(shape.width),
+                   static_cast<std::int64_t>(shape.channels)};
+  }
+  values_[pictures_->name] = std::move(value);
+}
+
+void GraphImport::importShapeEarly(std::string_view name) {
+  const auto makes = [&](const NodeMessage* node) { return node->outputs[0] == name; };
+  const auto maker = std::ranges::find_if(needed_, makes);
+  if (maker == needed_.end() || (*maker)->type != "Shape" || !finished_.insert(*maker).second) return;
+  importNode(**maker);
+}
+
 void GraphImport::importNodes(bool constantsAlone) {
   for (const NodeMessage* node : needed_) {
     if (finished_.contains(node) || (constantsAlone && !hasConstantInputs(*node))) continue;
@@ -126,7 +181,10 @@ void GraphImport::importNodes(bool constantsAlone) {
 }
 
 bool GraphImport::hasConstantInputs(const NodeMessage& node) {
-  return foldingOf(node.type) != nullptr && std::ranges::all_of(node.inputs, [&](std::string_view name) {
+  const bool isFirstAlone = node.type == "CastLike";  // the type of the second one does not count
+  const std::span<const std::string_view> inputs(
+      node.inputs.data(), isFirstAlone ? std::min<std::size_t>(node.inputs.size(), 1) : node.inputs.size());
+  return foldingOf(node.type) != nullptr && std::ranges::all_of(inputs, [&](std::string_view name) {
            const ImportedValue* const value = name.empty() ? nullptr : find(name);
            return name.empty() || (value != nullptr && value->constant);
          });
@@ -157,7 +215,10 @@ void GraphImport::finishResult() {
   end.name = name;
   end.inputs = {name};
   end.outputs = {name};
-  static_cast<void>(NodeImport(*this, end).pixels(0));
+  const NodeImport result(*this, end);
+  const train::Features made = result.pictureInAnyShape(0);
+  // The order of a row of channels is the same in all shapes.
+  if (made.height() != 1 || made.width() != 1) static_cast<void>(result.pixels(0));
   if (network_.layers().size() == 1) throw mps::Error("it has no layers");
 }
 

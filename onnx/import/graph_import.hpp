@@ -42,12 +42,21 @@ struct ImportedValue {
 
   std::shared_ptr<const Constant> constant = nullptr;
   std::optional<train::Features> picture = std::nullopt;
-  /// Batch x numbers in place of batch x channels x height x width; the numbers lie channel by channel.
+  /// Batch x numbers in place of batch x channels x height x width.
   bool isFlat = false;
+  /// The numbers lie pixel by pixel in place of channel by channel.
+  bool isChannelsLast = false;
+  /// Behind the batch, where it is neither a row of numbers nor channels x height x width.
+  std::vector<std::int64_t> shape = {};
   Function function = Function::Itself;
   float scale = 1;
   float shift = 0;
 };
+
+/// Behind the batch.
+std::vector<std::int64_t> shapeInModel(const ImportedValue& value);
+/// The same numbers in the same order with another shape behind the batch.
+ImportedValue withShape(ImportedValue value, std::vector<std::int64_t> shape);
 
 /// Builds a network operator by operator. One node after the other makes values of values.
 class GraphImport {
@@ -69,6 +78,8 @@ class GraphImport {
                            const std::string& label, std::vector<LazyNumbers> weights);
   /// The node that alone uses a value; null where several do, or the value is the model's result.
   [[nodiscard]] const NodeMessage* onlyUser(std::string_view name) const;
+  /// Imports the node that makes a value, where it asks for the shape of what is known already.
+  void importShapeEarly(std::string_view name);
   /// It needs no translation any more: another node has made its results.
   void finish(const NodeMessage& node) { finished_.insert(&node); }
   /// Counts numbers that operators make of constants. @throws mps::Error where it gets out of proportion
@@ -76,8 +87,7 @@ class GraphImport {
 
  private:
   void findNeeded();
-  void addInputs();
-  void addPictures(const ValueMessage& input);
+  void addPictures();
   void importNodes(bool constantsAlone);
   void importNode(const NodeMessage& node);
   [[nodiscard]] bool hasConstantInputs(const NodeMessage& node);
@@ -88,6 +98,7 @@ class GraphImport {
   std::int64_t operatorSet_ = 0;
   std::int64_t batch_ = 1;
   const ValueMessage* pictures_;
+  bool areChannelsLast_;
   train::Network network_;
   std::map<std::string, std::vector<LazyNumbers>> weights_;
   std::map<std::string, std::size_t> labels_;  ///< how many layers were to have each

@@ -11,6 +11,7 @@
 #include "mps/weights/input_file.hpp"
 #include "mtl/buffer.hpp"
 #include "onnx/import/graph_import.hpp"
+#include "onnx/model/external_data.hpp"
 #include "train/network/weight_values.hpp"
 
 namespace unmetal::onnx {
@@ -27,12 +28,18 @@ class ModelFile {
   explicit ModelFile(const std::filesystem::path& path)
       : path_(path), bytes_(mps::readFile(path, largestFile)) {
     guarded([&] {
-      model_ = detail::readModel({reinterpret_cast<const char*>(bytes_.data()), bytes_.size()});
+      model_ = detail::readModel(viewOf(bytes_));
+      detail::attachExternalData(model_, [&](const std::string& name) { return dataOf(name); });
     });
   }
 
   [[nodiscard]] const detail::ModelMessage& model() const { return model_; }
-  [[nodiscard]] std::size_t size() const { return bytes_.size(); }
+  /// With the files that its constants are in.
+  [[nodiscard]] std::size_t size() const {
+    std::size_t size = bytes_.size();
+    for (const auto& [name, bytes] : data_) size += bytes.size();
+    return size;
+  }
   /// Calls use(). @throws mps::Error of it behind the file's name
   template <class Use>
   auto guarded(const Use& use) const -> decltype(use()) {
@@ -46,8 +53,19 @@ class ModelFile {
  private:
   static constexpr std::uint64_t largestFile = (std::uint64_t{1} << 31U) - 1;
 
+  static std::string_view viewOf(const std::vector<std::byte>& bytes) {
+    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+  }
+  /// Read once, however many constants are in it.
+  std::string_view dataOf(const std::string& name) {
+    const auto found = data_.find(name);
+    if (found != data_.end()) return viewOf(found->second);
+    return viewOf(data_[name] = mps::readFile(path_.parent_path() / name, largestFile));
+  }
+
   std::filesystem::path path_;
   std::vector<std::byte> bytes_;
+  std::map<std::string, std::vector<std::byte>> data_;
   detail::ModelMessage model_;
 };
 

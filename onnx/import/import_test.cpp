@@ -238,6 +238,10 @@ TEST_F(OnnxImport, WrongOperatorsAreRefused) {
               HasSubstr("attribute axis is 2, expected 1, the channels"));
   EXPECT_THAT(troubleOf(operatorOf("ReduceMean", {}, {{"axes", Integers{1}}})),
               HasSubstr("its axes are not 2 and 3"));
+  EXPECT_THAT(troubleOf(operatorOf("ReduceSum")), HasSubstr("it names no axes"));
+  EXPECT_THAT(troubleOf(operatorOf("Celu", {}, {{"alpha", 0.0F}})), HasSubstr("attribute alpha is 0.000000"));
+  EXPECT_THAT(troubleOf(operatorOf("LayerNormalization", {"c"}), {numbers("c", {2})}),
+              HasSubstr("its input is channels x height x width, expected a row of numbers"));
   EXPECT_THAT(troubleOf(operatorOf("Erf")), HasSubstr("its source is not x sqrt(0.5)"));
   EXPECT_THAT(
       troubleOf(operatorOf("Add", {"c"}), {numbers("c", {1, 2, 4, 6})}),
@@ -262,14 +266,36 @@ TEST_F(OnnxImport, WrongOperatorsAreRefused) {
 
 TEST_F(OnnxImport, WrongShapesAreRefused) {
   EXPECT_THAT(troubleOf(operatorOf("Reshape", {"s"}), {integers("s", {1, 2, 24})}),
-              HasSubstr("shape for each picture is 2x24, expected a row of all its numbers, or 2x4x6"));
+              HasSubstr("result \"output\": input \"output\" is reshaped to 2x24 for each picture"));
   for (const Integers& shape : {Integers{-1, -1}, {2, 24}, {0, 0, 0, 0, 0}, {0, 7, -1}, {48}, {0, -2}})
     EXPECT_THAT(troubleOf(operatorOf("Reshape", {"s"}), {integers("s", shape)}),
                 HasSubstr("expected one of the same batch and as many numbers for each picture as 2x4x6"));
   EXPECT_THAT(troubleOf(operatorOf("Flatten", {}, {{"axis", std::int64_t{2}}})),
               HasSubstr("attribute axis is 2, expected 1"));
   EXPECT_THAT(troubleOf(operatorOf("Squeeze", {"a"}), {integers("a", {2, 3})}),
-              HasSubstr("its axes are not 2 and 3 of pictures of one pixel"));
+              HasSubstr("extent of axis 2 is 4, expected 1"));
+  EXPECT_THAT(
+      trouble(modelOf({{"Reshape", "", {"input", "s"}, {"a"}, {}}, {"Relu", "this", {"a"}, {"output"}, {}}},
+                      {integers("s", {1, 2, 24})})),
+      HasSubstr("Relu \"this\": input \"a\" is reshaped to 2x24 for each picture, expected channels x"));
+  EXPECT_THAT(trouble(modelOf({{"Transpose", "", {"input"}, {"a"}, {{"perm", Integers{0, 2, 3, 1}}}},
+                               {"Relu", "this", {"a"}, {"output"}, {}}})),
+              HasSubstr("input \"a\" is reshaped to 4x6x2, channels last, for each picture"));
+  EXPECT_THAT(
+      troubleOf(operatorOf("Reshape", {"s"}, {{"allowzero", std::int64_t{1}}}), {integers("s", {0, 48})}),
+      HasSubstr("expected one of the same batch"));
+  EXPECT_THAT(troubleOf(operatorOf("Transpose", {}, {{"perm", Integers{0, 1, 3, 2}}})),
+              HasSubstr("it gives the numbers of 2x4x6 another order"));
+  for (const Integers& order : {Integers{1, 0, 2, 3}, {0, 1, 2}, {0, 1, 2, 4}, {}})
+    EXPECT_THAT(troubleOf(operatorOf("Transpose", {}, {{"perm", order}})),
+                HasSubstr("its attribute perm is no order of all axes that begins with the batch"));
+  EXPECT_THAT(troubleOf(operatorOf("Gather", {"i"}, {{"axis", std::int64_t{1}}}), {integers("i", {0})}),
+              HasSubstr("its indices are not 0 alone"));
+  EXPECT_THAT(troubleOf(operatorOf("Squeeze")), HasSubstr("it names no axes"));
+  EXPECT_THAT(troubleOf(operatorOf("Squeeze", {"a"}), {integers("a", {4})}),
+              HasSubstr("an axis is 4, expected 1 to 3, behind the batch"));
+  EXPECT_THAT(troubleOf(operatorOf("Unsqueeze", {"a"}), {integers("a", {1, 2, 3, 4, 5, 6})}),
+              HasSubstr("more than eight axes"));
   EXPECT_THAT(troubleOf(operatorOf("Pad", {"p"}), {integers("p", {0, 1, 0, 0, 0, 0, 0, 0})}),
               HasSubstr("it pads batch or channels"));
   EXPECT_THAT(troubleOf(operatorOf("Pad", {"p"}), {integers("p", {0, 0, 0, 0, 0, 0, -1, 0})}),
@@ -281,6 +307,81 @@ TEST_F(OnnxImport, WrongShapesAreRefused) {
   EXPECT_THAT(resize({1, 1, 1.5F, 2}, "linear"), HasSubstr("a scale is 1.500000, expected a whole number"));
   EXPECT_THAT(resize({1, 2, 2, 2}, "linear"), HasSubstr("of which those of batch and channels are 1"));
   EXPECT_THAT(resize({1, 1, 2, 2}, "cubic"), HasSubstr("attribute mode is \"cubic\""));
+}
+
+TEST_F(OnnxImport, WrongGroupsAreRefused) {
+  const auto groups = [&](const std::string& name, Integers rows, std::vector<Node> behind) {
+    std::vector<Node> nodes{{"Reshape", "groups", {"input", "rows"}, {"a"}, {}},
+                            {"InstanceNormalization", name, {"a", "gamma", "beta"}, {"b"}, {}}};
+    nodes.insert(nodes.end(), behind.begin(), behind.end());
+    return trouble(
+        modelOf(nodes, {integers("rows", std::move(rows)), numbers("gamma", {2}), numbers("beta", {2}, 0),
+                        numbers("ones", {2}), integers("other", {0, 2, 6, 4})}));
+  };
+  EXPECT_THAT(
+      groups("n", {0, 3, 16}, {{"Relu", "", {"b"}, {"output"}, {}}}),
+      HasSubstr("Reshape \"groups\": number of rows is 3, expected one that divides 2, the channels"));
+  EXPECT_THAT(groups("n", {0, 2, 24}, {{"Relu", "", {"b"}, {"output"}, {}}}),
+              HasSubstr("InstanceNormalization \"n\": no Reshape follows it"));
+  EXPECT_THAT(groups("n", {0, 2, 24}, {{"Reshape", "", {"b", "other"}, {"output"}, {}}}),
+              HasSubstr("the Reshape behind it does not bring back 2x4x6"));
+  EXPECT_THAT(groups("n", {0, 2, 24}, {{"Reshape", "", {"b", "none"}, {"output"}, {}}}),
+              HasSubstr("nothing before it makes its input \"none\""));
+  EXPECT_THAT(trouble(modelOf({{"Reshape", "", {"input", "rows"}, {"a"}, {}},
+                               {"InstanceNormalization", "n", {"a", "gamma", "gamma"}, {"output"}, {}}},
+                              {integers("rows", {0, 2, 24}), numbers("gamma", {2})})),
+              HasSubstr("it scales or moves groups of channels"));
+}
+
+TEST_F(OnnxImport, WrongSlicesOfConstantsAreRefused) {
+  const auto slice = [&](Integers starts, Integers ends, Integers axes, Integers steps) {
+    return trouble(modelOf(
+        {{"Slice", "cut", {"w", "starts", "ends", "axes", "steps"}, {"v"}, {}}, operatorOf("Conv", {"v"})},
+        {numbers("w", {3, 2, 3, 3}), integers("starts", std::move(starts)), integers("ends", std::move(ends)),
+         integers("axes", std::move(axes)), integers("steps", std::move(steps))}));
+  };
+  EXPECT_THAT(slice({0}, {1}, {0}, {0}), HasSubstr("Slice \"cut\": a step is 0, expected another number"));
+  EXPECT_THAT(slice({0}, {1}, {4}, {1}), HasSubstr("an axis is 4, expected one of 4"));
+  EXPECT_THAT(slice({0, 1}, {1}, {0}, {1}),
+              HasSubstr("it has not one start, end, axis and step for each axis"));
+  EXPECT_THAT(slice({2}, {1}, {0}, {1}), HasSubstr("shape of the weights \"v\" is 0x2x3x3"));
+}
+
+TEST_F(OnnxImport, WrongExpansionsOfConstantsAreRefused) {
+  EXPECT_THAT(trouble(modelOf({{"Expand", "fill", {"w", "shape"}, {"v"}, {}}, operatorOf("Add", {"v"})},
+                              {numbers("w", {2, 1, 1}), integers("shape", {2, 4, 6})})),
+              HasSubstr("Expand \"fill\": shape of its source is 2x1x1, expected one number"));
+}
+
+TEST_F(OnnxImport, RangesOfWholeNumbersAreShapes) {
+  const auto reshaped = [&](const Integers& extents) {
+    std::vector<Tensor> constants;
+    for (const std::string name : {"start", "end", "step"}) {
+      constants.push_back(integers(name, {extents[constants.size()]}));
+    }
+    constants.push_back(numbers("w", {48, 3}));
+    return modelOf({{"Range", "count", {"start", "end", "step"}, {"s"}, {}},
+                    {"Reshape", "", {"input", "s"}, {"f"}, {}},
+                    {"MatMul", "", {"f", "w"}, {"output"}, {}}},
+                   constants);
+  };
+  EXPECT_EQ(loaded(reshaped({1, 49, 47}), {}).outputShape().count(), 3U);
+  EXPECT_THAT(trouble(reshaped({0, 1, 0})), HasSubstr("Range \"count\": its step is 0"));
+  EXPECT_THAT(trouble(reshaped({0, std::int64_t{1} << 40, 1})), HasSubstr("a number is 1099511627776"));
+  EXPECT_THAT(trouble(reshaped({0, std::int64_t{1} << 31, 1})),
+              HasSubstr("it makes a constant of 2147483648 numbers"));
+  EXPECT_THAT(trouble(reshaped({5, 1, 1})), HasSubstr("shape is a single number, expected"));
+  EXPECT_THAT(trouble(modelOf({{"Range", "count", {"x", "x", "x"}, {"s"}, {}}, operatorOf("Reshape", {"s"})},
+                              {numbers("x", {1})})),
+              HasSubstr("input \"x\" is not one whole number"));
+}
+
+TEST_F(OnnxImport, PicturesWithTheChannelsLast) {
+  const Model model = modelOf({{"Transpose", "", {"input"}, {"a"}, {{"perm", Integers{0, 3, 1, 2}}}},
+                               {"Conv", "", {"a", "w"}, {"output"}, {}}},
+                              {numbers("w", {3, 6, 1, 1})});
+  EXPECT_EQ(loaded(model).inputShape(), (train::Shape{2, 4, 6}));
+  EXPECT_EQ(loaded(model).outputShape(), (train::Shape{2, 4, 3}));
 }
 
 TEST_F(OnnxImport, ConstantsOutOfProportionAreRefused) {
@@ -346,8 +447,12 @@ TEST_F(OnnxImport, WrongConstantsAreRefused) {
   EXPECT_THAT(with([](Message& tensor) {
                 tensor.addInteger(2, 1);
                 tensor.addInteger(14, 1);
+                Message place;
+                place.addText(1, "location");
+                place.addText(2, "missing.data");
+                tensor.addMessage(13, std::move(place));
               }),
-              HasSubstr("the constant \"c\" has its data in another file"));
+              HasSubstr("the constant \"c\": cannot read " + (folder / "missing.data").string()));
   EXPECT_THAT(with([](Message& tensor) {
                 tensor.addInteger(2, 1);
                 tensor.addText(9, "abc");

@@ -50,6 +50,17 @@ std::shared_ptr<const Constant> NodeImport::constant(std::size_t index) const {
 }
 
 train::Features NodeImport::picture(std::size_t index) const {
+  const ImportedValue& value = input(index);
+  const bool isLast = value.isChannelsLast;
+  if (isLast || !value.shape.empty())
+    throw refusal("input \"" + inputName(index) + "\"",
+                  "reshaped to " + describeShape(shapeInModel(value)) + (isLast ? ", channels last," : "") +
+                      " for each picture",
+                  "channels x height x width, or a row of these numbers");
+  return pictureInAnyShape(index);
+}
+
+train::Features NodeImport::pictureInAnyShape(std::size_t index) const {
   using enum ImportedValue::Function;
   ImportedValue& value = input(index);
   if (!value.picture) throw refusal("input \"" + inputName(index) + "\"", "a constant", "made of pictures");
@@ -166,6 +177,18 @@ std::shared_ptr<const Constant> NodeImport::takeNext(std::string_view type, std:
   std::shared_ptr<const Constant> found = value->constant;
   if (!isPerChannel(*found, channels, isFlat)) return nullptr;
   return takeNext(type) == nullptr ? nullptr : found;
+}
+
+Constant partOfShape(const NodeImport& node, const std::vector<std::int64_t>& shape) {
+  const auto rank = static_cast<std::int64_t>(shape.size());
+  const auto place = [&](const char* name, std::int64_t missing) {
+    const std::int64_t given = node.integer(name, missing);
+    return std::clamp<std::int64_t>(given < 0 ? given + rank : given, 0, rank);
+  };
+  const std::int64_t start = place("start", 0);
+  const std::int64_t end = std::max(place("end", rank), start);
+  std::vector<std::int64_t> part(shape.begin() + start, shape.begin() + end);
+  return {{end - start}, std::move(part)};
 }
 
 bool isPerChannel(const Constant& constant, std::size_t channels, bool isFlat) {

@@ -39,6 +39,8 @@ class NodeImport {
   /// @throws mps::Error when it is a picture
   [[nodiscard]] std::shared_ptr<const Constant> constant(std::size_t index) const;
   /// What lies at an input, by layers of its own where it waits for some. @throws mps::Error when it is a constant
+  [[nodiscard]] train::Features pictureInAnyShape(std::size_t index) const;
+  /// A row of numbers or channels x height x width, channel by channel. @throws mps::Error for another one
   [[nodiscard]] train::Features picture(std::size_t index) const;
   /// One that is batch x channels x height x width, or has one pixel. @throws mps::Error for another one
   [[nodiscard]] train::Features pixels(std::size_t index) const;
@@ -97,6 +99,8 @@ using OperatorImport = void (*)(NodeImport& node);
 OperatorImport importOf(std::string_view type);
 /// Makes a constant of constants, of operators that occur in chains of shapes and parameters.
 OperatorImport foldingOf(std::string_view type);
+/// What an operator Shape says of a shape: the extents between its attributes start and end.
+Constant partOfShape(const NodeImport& node, const std::vector<std::int64_t>& shape);
 /// Whether a constant is one number, or one for each channel of pictures: c, c x 1 x 1 or 1 x c x 1 x 1.
 /// @param isFlat of pictures batch x numbers
 bool isPerChannel(const Constant& constant, std::size_t channels, bool isFlat);
@@ -108,6 +112,7 @@ void importMatMul(NodeImport& node);
 void importBatchNormalization(NodeImport& node);
 void importInstanceNormalization(NodeImport& node);
 void importGroupNormalization(NodeImport& node);
+void importLayerNormalization(NodeImport& node);
 void importCrossChannelNormalization(NodeImport& node);
 void importActivation(NodeImport& node);
 void importClip(NodeImport& node);
@@ -120,11 +125,16 @@ void importSum(NodeImport& node);
 void importConcatenation(NodeImport& node);
 void importPooling(NodeImport& node);
 void importGlobalPooling(NodeImport& node);
-void importMean(NodeImport& node);
+void importReduction(NodeImport& node);
 void importSoftmax(NodeImport& node);
 void importDropout(NodeImport& node);
 void importIdentity(NodeImport& node);
 void importReshape(NodeImport& node);
+void importFlatten(NodeImport& node);
+void importSqueeze(NodeImport& node);
+void importUnsqueeze(NodeImport& node);
+void importGather(NodeImport& node);
+void importTranspose(NodeImport& node);
 void importShape(NodeImport& node);
 void importResize(NodeImport& node);
 void importPad(NodeImport& node);

@@ -99,6 +99,24 @@ void importGroupNormalization(NodeImport& node) {
   node.setResult(node.add(layer, source, 1, scaleAndShift(node, gamma, beta, channels).numbers()));
 }
 
+/// Of rows of numbers: a group normalisation of pictures of one pixel, with one group.
+void importLayerNormalization(NodeImport& node) {
+  const train::Features source = node.pixels(0);
+  const std::size_t channels = source.channels();
+  if (!node.input(0).isFlat)
+    throw node.refusal("its input is channels x height x width, expected a row of numbers");
+  const std::int64_t axis = node.integer("axis", -1);
+  if (axis != -1 && axis != 1) throw node.refusal("attribute axis", std::to_string(axis), "1, the numbers");
+  static_cast<void>(node.integer("stash_type", 1));
+  const auto gamma = channelNumbers(node, 1, channels);
+  const auto beta = node.hasInput(2)
+                        ? channelNumbers(node, 2, channels)
+                        : std::make_shared<const Constant>(Constant::Integers{}, std::vector<float>{0});
+  node.setResult(node.add(train::GroupNormalizationLayer{1, node.number("epsilon", 1e-5F)}, source, 1,
+                          {lazily(gamma, channels), lazily(beta, channels)}),
+                 true);
+}
+
 void importCrossChannelNormalization(NodeImport& node) {
   const train::Features source = node.pixels(0);
   const std::int64_t size = node.integer("size", 0);

@@ -22,11 +22,6 @@ void checkPlain(const NodeImport& node) {
     throw node.refusal("its input is a matrix, expected batch x channels x height x width");
 }
 
-bool areRowsAndColumns(std::vector<std::int64_t> axes) {
-  for (std::int64_t& axis : axes) axis += axis < 0 ? 4 : 0;
-  return axes == std::vector<std::int64_t>{2, 3} || axes == std::vector<std::int64_t>{3, 2};
-}
-
 }  // namespace
 
 void importPooling(NodeImport& node) {
@@ -61,16 +56,6 @@ void importGlobalPooling(NodeImport& node) {
   node.setResult(node.add(train::GlobalAveragePoolLayer{}, {source}));
 }
 
-void importMean(NodeImport& node) {
-  const train::Features source = node.pixels(0);
-  checkPlain(node);
-  const std::vector<std::int64_t> axes =
-      node.hasInput(1) ? node.constant(1)->integers() : node.integers("axes");
-  if (!areRowsAndColumns(axes)) throw node.refusal("its axes are not 2 and 3, height and width");
-  static_cast<void>(node.integer("noop_with_empty_axes", 0));
-  node.setResult(node.add(train::GlobalAveragePoolLayer{}, {source}), node.integer("keepdims", 1) == 0);
-}
-
 void importSoftmax(NodeImport& node) {
   constexpr std::int64_t singleAxisSince = 13;
   const train::Features source = node.pixels(0);
@@ -89,14 +74,15 @@ void importSoftmax(NodeImport& node) {
 }
 
 void importDropout(NodeImport& node) {
-  const train::Features source = node.picture(0);
+  const train::Features source = node.pictureInAnyShape(0);
   if (node.hasInput(1) && node.constant(1)->count() != 1)
     throw node.refusal("shape of the ratio", describeShape(node.constant(1)->shape()), "one number");
   const float rate = node.hasInput(1) ? node.constant(1)->number(0) : node.number("ratio", 0.5F);
   static_cast<void>(node.integer("seed", 0));
   static_cast<void>(node.integer("is_test", 1));
-  const bool isFlat = node.input(0).isFlat;
-  node.setResult(rate == 0 ? source : node.add(train::DropoutLayer{rate}, {source}), isFlat);
+  ImportedValue result = node.input(0);
+  if (rate != 0) result.picture = node.add(train::DropoutLayer{rate}, {source});
+  node.setResult(std::move(result));
 }
 
 void importIdentity(NodeImport& node) {

@@ -177,6 +177,7 @@ TEST(OnnxRoundTrip, WhatOnlyFilesHaveComputesTheSameBits) {
   x = add(train::NormPoolLayer{2, {.stride = 1}}, {x});
   x = x.transposedConvolution(4, {4, 3}, {.stride = {2, 1}, .margins = {1, 1, 1, 0}});
   x = add(train::PadLayer{{1, 0, 2, 1}, train::PaddingContent::Edge}, {x});
+  x = add(train::PadLayer{{1, 0, 2, 1}, train::PaddingContent::Mirror}, {x});
   x = add(train::PadLayer{{1, 0, 2, 1}, train::PaddingContent::Constant, 0.5F}, {x});
   x = add(train::ArithmeticLayer{train::ArithmeticOperation::Multiply},
           {x, x.globalAveragePool().dense(x.channels()).sigmoid()});

@@ -13,6 +13,16 @@ void forFields(std::string_view message, const Read& read) {
   while (const auto field = reader.next()) read(*field);
 }
 
+/// Of a list of texts with names.
+std::pair<std::string_view, std::string_view> readEntry(std::string_view message) {
+  std::pair<std::string_view, std::string_view> entry;
+  forFields(message, [&](const WireField& field) {
+    if (field.number == 1) entry.first = bytesOf(field);
+    if (field.number == 2) entry.second = bytesOf(field);
+  });
+  return entry;
+}
+
 TensorMessage readTensor(std::string_view message) {
   TensorMessage tensor;
   forFields(message, [&](const WireField& field) {
@@ -37,6 +47,7 @@ TensorMessage readTensor(std::string_view message) {
         return appendDoubles(field, tensor.doubles);
       case 13:
         tensor.isExternal = true;
+        tensor.external.insert(readEntry(bytesOf(field)));
         return;
       case 14:
         tensor.isExternal = tensor.isExternal || integerOf(field) != 0;
@@ -174,16 +185,6 @@ void readOperatorSet(std::string_view message, ModelMessage& model) {
   model.operatorSets[domain] = version;
 }
 
-void readEntry(std::string_view message, ModelMessage& model) {
-  std::string_view key;
-  std::string_view value;
-  forFields(message, [&](const WireField& field) {
-    if (field.number == 1) key = bytesOf(field);
-    if (field.number == 2) value = bytesOf(field);
-  });
-  model.metadata[std::string(key)] = value;
-}
-
 }  // namespace
 
 ModelMessage readModel(std::string_view bytes) {
@@ -199,7 +200,9 @@ ModelMessage readModel(std::string_view bytes) {
       case 8:
         return readOperatorSet(bytesOf(field), model);
       case 14:
-        return readEntry(bytesOf(field), model);
+        model.metadata.insert_or_assign(std::string(readEntry(bytesOf(field)).first),
+                                        std::string(readEntry(bytesOf(field)).second));
+        return;
       default:
         return;
     }

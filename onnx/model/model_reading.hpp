@@ -19,7 +19,8 @@ struct TensorMessage {
   std::vector<float> floats;
   std::vector<double> doubles;
   std::vector<std::int64_t> integers;
-  bool isExternal = false;  ///< its data is in another file
+  bool isExternal = false;                                ///< its data is in another file
+  std::map<std::string_view, std::string_view> external;  ///< where: location, offset, length
 };
 
 struct AttributeMessage {

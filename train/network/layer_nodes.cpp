@@ -10,10 +10,10 @@
 #include "mps/pooling/pooling_node.hpp"
 #include "mps/reshape/reshape_node.hpp"
 #include "mps/softmax/softmax.hpp"
+#include "mps/trainable/explicit_padding.hpp"
 #include "mps/trainable/trainable_batch_normalization.hpp"
 #include "mps/trainable/trainable_image_normalization.hpp"
 #include "mps/upsampling/upsampling_node.hpp"
-#include "train/network/explicit_padding.hpp"
 #include "train/network/layer_rules.hpp"
 
 namespace unmetal::train::detail {
@@ -77,6 +77,11 @@ struct TrainableMaker {
   }
 };
 
+std::shared_ptr<mps::NNPadding> explicitPadding(const Margins& margins, const Shape& result) {
+  return std::make_shared<mps::detail::ExplicitPadding>(
+      mps::detail::ExplicitPadding::Geometry{margins.left, margins.top, result.width, result.height});
+}
+
 /// Makes the node of one layer.
 struct NodeMaker {
   const Layer& layer;
@@ -93,7 +98,7 @@ struct NodeMaker {
     if (padding == Padding::Valid)
       node->setPaddingPolicy(paddingWith(mps::NNPaddingMethod::SizeValidOnly));
     else if (padding == Padding::Explicit)
-      node->setPaddingPolicy(std::make_shared<ExplicitPadding>(margins, layer.shape));
+      node->setPaddingPolicy(explicitPadding(margins, layer.shape));
   }
   template <class Pooling>
   Node pooling(const Sides& kernelSize, const PoolingOptions& options) const {
@@ -113,7 +118,7 @@ struct NodeMaker {
     Node node = mps::CNNConvolutionTransposeNode::create(sources[0], weights<mps::TrainableConvolution>());
     node->setPaddingPolicy(paddingWith(mps::NNPaddingMethod::SizeFull));
     if (kind.options.margins != Margins{})
-      node->setPaddingPolicy(std::make_shared<ExplicitPadding>(kind.options.margins, layer.shape));
+      node->setPaddingPolicy(explicitPadding(kind.options.margins, layer.shape));
     return node;
   }
   Node operator()(const DenseLayer& /*kind*/) const {

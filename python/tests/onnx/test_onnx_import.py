@@ -193,6 +193,64 @@ cases = {
     "pad": ([node("Pad", "p", "v")], {"p": np.array([0, 0, 1, 2, 0, 0, 3, 0]), "v": np.float32(0.5)}),
     "pad-edge": ([node("Pad", "p", mode="edge")], {"p": np.array([0, 0, 1, 2, 0, 0, 3, 0])}),
     "pad-reflect": ([node("Pad", "p", mode="reflect")], {"p": np.array([0, 0, 1, 2, 0, 0, 3, 0])}),
+    "pad-computed": ([helper.make_node("Constant", [], ["turned"], value=numpy_helper.from_array(np.array([3, 4, 1, 2]))),
+                      helper.make_node("ConstantOfShape", ["four"], ["none"],
+                                       value=numpy_helper.from_array(np.array([0]))),
+                      helper.make_node("Concat", ["turned", "none"], ["all"], axis=0),
+                      helper.make_node("Reshape", ["all", "pairs"], ["a"]),
+                      helper.make_node("Slice", ["a", "last", "first", "zero", "back"], ["b"]),
+                      helper.make_node("Transpose", ["b"], ["c"], perm=[1, 0]),
+                      helper.make_node("Reshape", ["c", "row"], ["d"]), node("Pad", "d")],
+                     {"four": np.array([4]), "pairs": np.array([-1, 2]), "last": np.array([-1]),
+                      "first": np.array([np.iinfo(np.int64).min + 1]), "zero": np.array([0]), "back": np.array([-1]),
+                      "row": np.array([-1])}),
+    "slice-axes": ([helper.make_node("Slice", ["all", "starts", "ends", "axes", "steps"], ["w"]), node("Conv", "w")],
+                   {"all": values(5, 9, 3, 5), "starts": np.array([-2, 100, 1]), "ends": np.array([-100, 0, 100]),
+                    "axes": np.array([1, 3, 0]), "steps": np.array([-2, -3, 2])}),
+    "conv-expanded-bias": ([helper.make_node("Shape", ["w"], ["o"], start=0, end=1),
+                            helper.make_node("CastLike", ["half", "x"], ["h"]),
+                            helper.make_node("Expand", ["h", "o"], ["b"]), node("Conv", "w", "b")],
+                           {"w": values(5, 4, 3, 3), "half": np.float32(0.5)}),
+    "reshape-zeros": ([node("Reshape", "s", outputs=["f"], allowzero=1), helper.make_node("MatMul", ["f", "w"], ["y"])],
+                      {"s": np.array([-1, 396]), "w": values(396, 3)}, 2),
+    "group-norm-by-shape": ([node("Reshape", "g", outputs=["a"]),
+                             helper.make_node("InstanceNormalization", ["a", "o", "z"], ["n"]),
+                             node("Shape", outputs=["t"]), helper.make_node("Reshape", ["n", "t"], ["y"])],
+                            {"g": np.array([0, 2, -1]), "o": np.ones(2, np.float32), "z": np.zeros(2, np.float32)}),
+    "group-norm-expanded": ([helper.make_node("CastLike", ["one", "x"], ["c"]), helper.make_node("Expand", ["c", "two"], ["o"]),
+                             node("Reshape", "g", outputs=["a"]),
+                             helper.make_node("InstanceNormalization", ["a", "o", "z"], ["n"]),
+                             helper.make_node("Reshape", ["n", "t"], ["y"])],
+                            {"one": np.float32(1), "two": np.array([2]), "g": np.array([0, 2, -1]),
+                             "z": np.zeros(2, np.float32), "t": np.array([0, *size])}),
+    "layer-norm-row": ([node("GlobalAveragePool", outputs=["p"]), helper.make_node("Flatten", ["p"], ["f"]),
+                        helper.make_node("LayerNormalization", ["f", "s", "b"], ["y"], axis=-1)],
+                       {"s": values(4), "b": values(4)}, 2),
+    "celu": pointwise("Celu", alpha=0.6),
+    "squeeze-twice": ([node("GlobalMaxPool", outputs=["p"]), helper.make_node("Squeeze", ["p", "last"], ["a"]),
+                       helper.make_node("Squeeze", ["a", "last"], ["s"]), helper.make_node("Gemm", ["s", "w"], ["g"]),
+                       helper.make_node("Unsqueeze", ["g", "two"], ["a2"]),
+                       helper.make_node("Unsqueeze", ["a2", "last"], ["y"])],
+                      {"last": np.array([-1]), "two": np.array([2]), "w": values(4, 3)}),
+    "first-pixel": ([node("GlobalMaxPool", outputs=["p"]), helper.make_node("Gather", ["p", "zero"], ["a"], axis=2),
+                     helper.make_node("Gather", ["a", "zero"], ["s"], axis=2),
+                     helper.make_node("Gemm", ["s", "w"], ["y"])], {"zero": np.array(0), "w": values(4, 3)}, 2),
+    "mean-of-row": ([node("Reshape", "s", outputs=["r"]), helper.make_node("ReduceMean", ["r"], ["y"], axes=[-1], keepdims=0)],
+                    {"s": np.array([0, 4, 99])}, 2),
+    "mean-twice": ([node("ReduceMean", axes=[3], keepdims=0, outputs=["r"]),
+                    helper.make_node("ReduceMean", ["r"], ["y"], axes=[2], keepdims=0)], {}, 2),
+    "mean-rows": ([node("ReduceMean", axes=[2])], {}), "max-columns": ([node("ReduceMax", axes=[3])], {}),
+    "reduce-sum": ([node("ReduceSum", "a")], {"a": np.array([2, 3])}),
+    "permute-flatten": ([node("Transpose", perm=[0, 2, 3, 1], outputs=["t"]), helper.make_node("Flatten", ["t"], ["f"]),
+                         helper.make_node("Dropout", ["f"], ["d"]), helper.make_node("Gemm", ["d", "w"], ["y"])],
+                        {"w": values(396, 3)}, 2),
+    "permute-mean": ([node("Transpose", perm=[0, 2, 3, 1], outputs=["t"]),
+                      helper.make_node("ReduceMean", ["t"], ["y"], axes=[1, 2], keepdims=0)], {}, 2),
+    "permute-twice": ([node("Relu", outputs=["r"]), helper.make_node("Reshape", ["r", "s"], ["a"]),
+                       helper.make_node("Transpose", ["a"], ["b"], perm=[0, 2, 1]),
+                       helper.make_node("Reshape", ["b", "t"], ["c"]),
+                       helper.make_node("Transpose", ["c"], ["y"], perm=[0, 3, 1, 2])],
+                      {"s": np.array([0, 4, -1]), "t": np.array([0, 9, 11, 4])}),
     "constants": ([helper.make_node("Constant", [], ["w"], value=numpy_helper.from_array(values(3, 4, 2, 2))),
                    helper.make_node("ConstantOfShape", ["s"], ["b"],
                                     value=numpy_helper.from_array(np.array([0.5], np.float32))),
@@ -206,6 +264,36 @@ def test_operators(name, tmp_path):
     path = tmp_path / "model.onnx"
     onnx.save(model(nodes, constants, result_rank=rank[0] if rank else 4), path)
     judge(path, values(3, *size))
+
+
+def test_data_in_another_file(tmp_path):
+    """As torch.onnx.export writes it."""
+    weights = values(5, 4, 3, 3)
+    made = model([node("Conv", "w", "b")], {"w": weights, "b": values(5)})
+    path = tmp_path / "model.onnx"
+    onnx.save(made, path, save_as_external_data=True, location="model.onnx.data", size_threshold=0)
+    assert path.stat().st_size < weights.nbytes < (tmp_path / "model.onnx.data").stat().st_size
+    judge(path, values(2, *size))
+    (tmp_path / "model.onnx.data").write_bytes(bytes(100))
+    with pytest.raises(unmetal.Error, match='constant "w": its data goes beyond the end of its file'):
+        unmetal.onnx.load(path, pictures=(9, 11, 4))
+
+
+def test_channels_last(tmp_path):
+    """As tf2onnx writes it: pictures of batch x height x width x channels."""
+    path = tmp_path / "model.onnx"
+    height, width, channels = 7, 6, 4
+    nodes = [node("Transpose", perm=[0, 3, 1, 2], outputs=["t"]), helper.make_node("Conv", ["t", "w"], ["c"]),
+             helper.make_node("Transpose", ["c"], ["l"], perm=[0, 2, 3, 1]), helper.make_node("Reshape", ["l", "s"], ["f"]),
+             helper.make_node("MatMul", ["f", "v"], ["y"])]
+    onnx.save(model(nodes, {"w": values(5, 4, 3, 3), "s": np.array([-1, 100]), "v": values(100, 3)},
+                    shape=(height, width, channels), result_rank=2), path)
+    pictures = values(2, height, width, channels)
+    network = unmetal.onnx.load(path)
+    assert network.input_shape == (height, width, channels)
+    ours = found(network, pictures.transpose(0, 3, 1, 2))
+    theirs = expected(path, pictures)
+    assert np.abs(ours[:, :, 0, 0] - theirs).max() <= tolerance * np.abs(theirs).max()
 
 
 @pytest.mark.parametrize("name, operator_set", [
