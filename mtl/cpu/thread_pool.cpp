@@ -101,8 +101,9 @@ void ThreadPool::work(std::uint32_t thread) {
   std::uint32_t seen = 0;
   while (true) {
     waitForChange(shares_[thread].loop, seen);
-    if (stops_) return;
+    // Before the look at stops_: what stop() adds must be seen with it, or waited for.
     seen = shares_[thread].loop.load(std::memory_order_acquire);
+    if (stops_) return;
     takeItems(seen, thread);
   }
 }

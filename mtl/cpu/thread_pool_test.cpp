@@ -109,5 +109,13 @@ TEST(ThreadPool, ThreadsWithoutWorkSleep) {
   EXPECT_LT(least, 10ms) << "three threads that spin would take 100 to 300 ms";
 }
 
+/// Threads that come late to the last loop end, too.
+TEST(ThreadPool, EndsRightBehindALoop) {
+  for (int i = 0; i < 3000; ++i) {
+    ThreadPool pool(4);
+    pool.run(4, 4, [](std::int64_t /*item*/, int /*thread*/) {});
+  }
+}
+
 }  // namespace
 }  // namespace mtl::cpu::thread_pool_test
