@@ -42,9 +42,13 @@ class Bench(ProgramTest):
                                                                  "loader; give one of them\n"))
         several = {**os.environ, "OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_RANK": "0",
                    "OMPI_COMM_WORLD_LOCAL_SIZE": "2"}
-        for options in (["--data", "synthetic"], ["--json", path], ["--megabytes", 2], ["--implementation", "all"]):
+        for options in (["--data", "synthetic"], ["--json", path], ["--megabytes", 2], ["--implementation", "all"],
+                        ["--allow-reduced-precision"]):
             done = run("bench", *options, env=several)
             self.assertEqual((done.returncode, done.stderr), (2, f"unmetal: bench: {options[0]} is not for several ranks\n"))
+        done = run("bench", "--data", "synthetic", "--allow-reduced-precision")
+        self.assertEqual((done.returncode, done.stderr), (2, "unmetal: bench: --allow-reduced-precision is about nets, --data about "
+                                                             "the loader; give one of them\n"))
         done = run("bench", "--augment", "flip")
         self.assertIn("--augment", done.stderr)
         self.assertNotEqual(done.returncode, 0)

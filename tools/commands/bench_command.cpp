@@ -164,7 +164,8 @@ void addBenchCommand(CLI::App& program) {
       if (command->count(name) > 0 && !isProfile && !isLoading)
         throw mps::Error(std::string("bench: ") + name + " is about --data or --profile; give one of them");
     if (isOneOfSeveral(arguments->ranks)) {
-      for (const char* name : {"--data", "--profile", "--implementation", "--megabytes", "--json"})
+      for (const char* name :
+           {"--data", "--profile", "--implementation", "--megabytes", "--json", "--allow-reduced-precision"})
         if (command->count(name) > 0)
           throw mps::Error(std::string("bench: ") + name + " is not for several ranks");
       return runAsRank(arguments->device, arguments->ranks, "",
@@ -184,6 +185,9 @@ void addBenchCommand(CLI::App& program) {
           throw mps::Error(std::string("bench: ") + name + " does not go with --profile");
       return runProfile(*arguments, command->count("--batch") > 0, command->count("--picture-size") > 0);
     }
+    if (command->count("--allow-reduced-precision") > 0)
+      throw mps::Error(
+          "bench: --allow-reduced-precision is about nets, --data about the loader; give one of them");
     runLoadingBench(*arguments);
   });
 }
