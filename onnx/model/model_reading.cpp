@@ -199,10 +199,11 @@ ModelMessage readModel(std::string_view bytes) {
         return;
       case 8:
         return readOperatorSet(bytesOf(field), model);
-      case 14:
-        model.metadata.insert_or_assign(std::string(readEntry(bytesOf(field)).first),
-                                        std::string(readEntry(bytesOf(field)).second));
+      case 14: {
+        const auto [key, value] = readEntry(bytesOf(field));
+        model.metadata[std::string(key)] = value;
         return;
+      }
       default:
         return;
     }
