@@ -19,6 +19,7 @@ void checkCount(const NodeImport& node, std::uint64_t count) {
   if (count > mostNumbers)
     throw node.refusal("it makes a constant of " + std::to_string(count) + " numbers, expected at most " +
                        std::to_string(mostNumbers));
+  node.graph().checkRoom(count);
 }
 
 std::int64_t placeOf(const NodeImport& node, std::int64_t axis, std::size_t rank) {
@@ -142,12 +143,14 @@ void foldConcatenation(NodeImport& node) {
   checkCount(node, count);
   Extents integers;
   std::vector<float> numbers;
-  for (std::size_t i = 0; i < node.inputCount(); ++i)
-    for (std::uint64_t k = 0; k < node.constant(i)->count(); ++k)
+  for (std::size_t i = 0; i < node.inputCount(); ++i) {
+    const auto part = node.constant(i);
+    for (std::uint64_t k = 0; k < part->count(); ++k)
       if (areIntegers)
-        integers.push_back(node.constant(i)->integer(k));
+        integers.push_back(part->integer(k));
       else
-        numbers.push_back(node.constant(i)->number(k));
+        numbers.push_back(part->number(k));
+  }
   const Extents shape{static_cast<std::int64_t>(count)};
   node.setResult(areIntegers ? Constant(shape, std::move(integers)) : Constant(shape, std::move(numbers)));
 }

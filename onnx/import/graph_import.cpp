@@ -252,8 +252,12 @@ const NodeMessage* GraphImport::onlyUser(std::string_view name) const {
   return found == users_.end() || found->second.size() != 1 ? nullptr : found->second.front();
 }
 
-void GraphImport::take(std::uint64_t numbers) {
+void GraphImport::checkRoom(std::uint64_t numbers) const {
   if (numbers > budget_) throw mps::Error("operators make more constants than is in proportion to the file");
+}
+
+void GraphImport::take(std::uint64_t numbers) {
+  checkRoom(numbers);
   budget_ -= numbers;
 }
 

@@ -82,7 +82,9 @@ class GraphImport {
   void importShapeEarly(std::string_view name);
   /// It needs no translation any more: another node has made its results.
   void finish(const NodeMessage& node) { finished_.insert(&node); }
-  /// Counts numbers that operators make of constants. @throws mps::Error where it gets out of proportion
+  /// For a constant that an operator is about to make. @throws mps::Error where all of them get out of proportion to the file
+  void checkRoom(std::uint64_t numbers) const;
+  /// Counts the numbers of one that was made. @throws mps::Error as checkRoom()
   void take(std::uint64_t numbers);
 
  private:

@@ -394,11 +394,15 @@ TEST_F(OnnxImport, ConstantsOutOfProportionAreRefused) {
               HasSubstr("ConstantOfShape \"fill\": a shape has more than 2147483647 elements"));
   EXPECT_THAT(trouble(filled({-1, 2, 3, 3})), HasSubstr("a shape has the extent -1"));
   EXPECT_THAT(trouble(filled({40000000, 2, 3, 3})), HasSubstr("does not account for"));
-  EXPECT_THAT(trouble(modelOf({{"ConstantOfShape", "fill", {"s"}, {"w"}, {}},
-                               {"Concat", "join", {"w", "w"}, {"v"}, {{"axis", std::int64_t{0}}}},
-                               operatorOf("Conv", {"v"})},
-                              {integers("s", {900000000})})),
+  const auto joined = [](std::int64_t count) {
+    return modelOf({{"ConstantOfShape", "fill", {"s"}, {"w"}, {}},
+                    {"Concat", "join", {"w", "w"}, {"v"}, {{"axis", std::int64_t{0}}}},
+                    operatorOf("Conv", {"v"})},
+                   {integers("s", {count})});
+  };
+  EXPECT_THAT(trouble(joined(900000000)),
               HasSubstr("Concat \"join\": it makes a constant of 1800000000 numbers"));
+  EXPECT_THAT(trouble(joined(3000000)), HasSubstr("Concat \"join\": operators make more constants than is"));
 }
 
 TEST_F(OnnxImport, WrongConstantsAreRefused) {
