@@ -38,7 +38,7 @@ TEST(ThreadPool, LoopsFollowEachOtherClosely) {
   for (int loop = 0; loop < 20'000; ++loop) {
     const auto items = static_cast<std::uint32_t>(loop % 7);
     pool.run(items, 4, [&](std::int64_t item, int) { sum += item + loop; });
-    for (std::uint32_t item = 0; item < items; ++item) expected += item + loop;
+    for (std::int64_t item = 0; item < std::int64_t{items}; ++item) expected += item + loop;
     ASSERT_EQ(sum, expected) << "after loop " << loop;
   }
 }

@@ -98,148 +98,208 @@ __device__ inline float hyperbolicTangent(float x) {
   return size < 0.45F ? near : copysignf(far, x);
 }
 
-// `type` may be a constant; then only its formula is compiled. `slope`: PReLU's, of the channel. `ofHalf`: x is a half,
-// and so will be the result.
+// Neurons, each with its value f(x) and derivative f'(x); where derivativeFromResult() of neuron_span.hpp, also with f'(x) from
+// y = f(x).
 
+struct IdentityNeuron {
+  __device__ static float value(float x) { return x; }
+  __device__ static float derivative(float /*x*/) { return 1.0F; }
+  __device__ static float derivativeFromResult(float /*y*/) { return 1.0F; }
+};
+/// And PReLU, whose slope is that of the channel.
+struct ReLUNeuron {
+  float slope;
+  __device__ float value(float x) const { return kinkedLine(x, slope); }
+  __device__ float derivative(float x) const { return kinkedSlope(x, slope); }
+  __device__ float derivativeFromResult(float y) const { return kinkedSlopeFromSign(y, slope); }
+};
+struct LinearNeuron {
+  float a;
+  float b;
+  __device__ float value(float x) const { return a * x + b; }
+  __device__ float derivative(float /*x*/) const { return a; }
+  __device__ float derivativeFromResult(float /*y*/) const { return a; }
+};
+struct SigmoidNeuron {
+  __device__ static float value(float x) { return logistic(x); }
+  __device__ static float derivative(float x) {
+    // No cancellation where the sigmoid is close to 1.
+    const float e = expf(-fabsf(x));
+    return e * reciprocal((1.0F + e) * (1.0F + e));
+  }
+  __device__ static float derivativeFromResult(float y) { return y * (1.0F - y); }
+};
+struct HardSigmoidNeuron {
+  float a;
+  float b;
+  __device__ float value(float x) const {
+    const float v = a * x + b;
+    return v < 0.0F ? 0.0F : v > 1.0F ? 1.0F : v;
+  }
+  __device__ float derivative(float x) const {
+    const float v = a * x + b;
+    return x != x ? x : v >= 0.0F && v <= 1.0F ? a : 0.0F;
+  }
+};
+struct TanHNeuron {
+  float a;
+  float b;
+  __device__ float value(float x) const { return a * hyperbolicTangent(b * x); }
+  __device__ float derivative(float x) const {
+    // 1 - tanh(v)^2 = 4 e / (1 + e)^2
+    const float e = exponential(-2.0F * fabsf(b * x));
+    return 4.0F * a * b * (e * reciprocal((1.0F + e) * (1.0F + e)));
+  }
+  __device__ float derivativeFromResult(float y) const {
+    const float t = y * (1.0F / a);
+    return a * b * (1.0F - t * t);
+  }
+};
+struct AbsoluteNeuron {
+  __device__ static float value(float x) { return fabsf(x); }
+  __device__ static float derivative(float x) { return fabsf(x) > 0.0F ? copysignf(1.0F, x) : x; }
+};
+struct SoftPlusNeuron {
+  float a;
+  float b;
+  __device__ float value(float x) const {
+    const float v = b * x;
+    return a * ((v < 0.0F ? 0.0F : v) + logOfOnePlus(expf(-fabsf(v))));
+  }
+  __device__ float derivative(float x) const { return a * b * logistic(b * x); }
+  __device__ float derivativeFromResult(float y) const { return -a * b * expm1f(-fabsf(y * (1.0F / a))); }
+};
+struct SoftSignNeuron {
+  __device__ static float value(float x) { return x / (1.0F + fabsf(x)); }
+  __device__ static float derivative(float x) {
+    const float reciprocal = 1.0F / (1.0F + fabsf(x));
+    return reciprocal * reciprocal;
+  }
+  __device__ static float derivativeFromResult(float y) {
+    const float reciprocal = 1.0F - fabsf(y);
+    return reciprocal * reciprocal;
+  }
+};
+struct ELUNeuron {
+  float a;
+  __device__ float value(float x) const { return x < 0.0F ? a * expm1f(x) : x + 0.0F; }
+  __device__ float derivative(float x) const { return kinkedSlope(x, x < 0.0F ? a * expf(x) : 1.0F); }
+  __device__ float derivativeFromResult(float y) const { return kinkedSlopeFromSign(y, y + a); }
+};
+struct ReLUNNeuron {
+  float a;
+  float b;
+  __device__ float value(float x) const {
+    const float v = kinkedLine(x, a);
+    return v > b ? b : v;
+  }
+  __device__ float derivative(float x) const { return kinkedLine(x, a) >= b ? 0.0F : kinkedSlope(x, a); }
+  __device__ float derivativeFromResult(float y) const { return y >= b ? 0.0F : kinkedSlopeFromSign(y, a); }
+};
+struct PowerNeuron {
+  float a;
+  float b;
+  float c;
+  __device__ float value(float x) const { return powerOf(a * x + b, c); }
+  __device__ float derivative(float x) const {
+    return c == 0.0F ? 0.0F : a * c * powerOf(a * x + b, c - 1.0F);
+  }
+};
+struct ExponentialNeuron {
+  const NeuronNumbers& n;
+  __device__ float value(float x) const {
+    return n.c == -1.0F ? expf(n.a * x + n.b) : powerOf(n.c, n.a * x + n.b);
+  }
+  __device__ float derivative(float x) const { return n.exponentialFactor * value(x); }
+  __device__ float derivativeFromResult(float y) const { return n.exponentialFactor * y; }
+};
+struct LogarithmNeuron {
+  const NeuronNumbers& n;
+  __device__ float value(float x) const { return logf(n.a * x + n.b) / n.logOfBase; }
+  __device__ float derivative(float x) const { return n.a / (n.logOfBase * (n.a * x + n.b)); }
+};
+/// @tparam ofHalf x is a half, and so will be the result
+template <bool ofHalf>
+struct GeLUNeuron {
+  /// x Phi(x): x less what is beyond it.
+  __device__ static float value(float x) {
+    if constexpr (ofHalf) {
+      return geluOfHalf(x);
+    } else {
+      const NormalTail<false> tail(x);
+      const float factor = (x < 0.0F ? x : -tail.z) * tail.quotient;
+      return fmaf(factor, tail.power, x < 0.0F ? 0.0F : x);
+    }
+  }
+  /// Phi(x) + x density(x)
+  __device__ static float derivative(float x) {
+    const NormalTail<ofHalf> tail(x);
+    const float factor = fmaf(x, kDensityAtZero, x < 0.0F ? tail.quotient : -tail.quotient);
+    return fmaf(tail.power, factor, x < 0.0F ? 0.0F : 1.0F);
+  }
+};
+
+/// compute(neuron) with the neuron above that a type says. The type may be a constant; then only its formula is compiled.
+/// @param slope PReLU's, of the channel
+template <bool ofHalf, class Compute>
+__device__ __forceinline__ float withNeuronFunction(CNNNeuronType type, const NeuronNumbers& n, float slope,
+                                                    Compute compute) {
+  switch (type) {
+    case CNNNeuronType::ReLU:
+      return compute(ReLUNeuron{n.a});
+    case CNNNeuronType::PReLU:
+      return compute(ReLUNeuron{slope});
+    case CNNNeuronType::Linear:
+      return compute(LinearNeuron{n.a, n.b});
+    case CNNNeuronType::Sigmoid:
+      return compute(SigmoidNeuron());
+    case CNNNeuronType::HardSigmoid:
+      return compute(HardSigmoidNeuron{n.a, n.b});
+    case CNNNeuronType::TanH:
+      return compute(TanHNeuron{n.a, n.b});
+    case CNNNeuronType::Absolute:
+      return compute(AbsoluteNeuron());
+    case CNNNeuronType::SoftPlus:
+      return compute(SoftPlusNeuron{n.a, n.b});
+    case CNNNeuronType::SoftSign:
+      return compute(SoftSignNeuron());
+    case CNNNeuronType::ELU:
+      return compute(ELUNeuron{n.a});
+    case CNNNeuronType::ReLUN:
+      return compute(ReLUNNeuron{n.a, n.b});
+    case CNNNeuronType::Power:
+      return compute(PowerNeuron{n.a, n.b, n.c});
+    case CNNNeuronType::Exponential:
+      return compute(ExponentialNeuron{n});
+    case CNNNeuronType::Logarithm:
+      return compute(LogarithmNeuron{n});
+    case CNNNeuronType::GeLU:
+      return compute(GeLUNeuron<ofHalf>());
+    default:
+      return compute(IdentityNeuron());
+  }
+}
 /// f(x)
 template <bool ofHalf = false>
 __device__ __forceinline__ float neuronValue(CNNNeuronType type, const NeuronNumbers& n, float slope,
                                              float x) {
-  switch (type) {
-    case CNNNeuronType::ReLU:
-      return kinkedLine(x, n.a);
-    case CNNNeuronType::PReLU:
-      return kinkedLine(x, slope);
-    case CNNNeuronType::Linear:
-      return n.a * x + n.b;
-    case CNNNeuronType::Sigmoid:
-      return logistic(x);
-    case CNNNeuronType::HardSigmoid: {
-      const float v = n.a * x + n.b;
-      return v < 0.0F ? 0.0F : v > 1.0F ? 1.0F : v;
-    }
-    case CNNNeuronType::TanH:
-      return n.a * hyperbolicTangent(n.b * x);
-    case CNNNeuronType::Absolute:
-      return fabsf(x);
-    case CNNNeuronType::SoftPlus: {
-      const float v = n.b * x;
-      return n.a * ((v < 0.0F ? 0.0F : v) + logOfOnePlus(expf(-fabsf(v))));
-    }
-    case CNNNeuronType::SoftSign:
-      return x / (1.0F + fabsf(x));
-    case CNNNeuronType::ELU:
-      return x < 0.0F ? n.a * expm1f(x) : x + 0.0F;
-    case CNNNeuronType::ReLUN: {
-      const float v = kinkedLine(x, n.a);
-      return v > n.b ? n.b : v;
-    }
-    case CNNNeuronType::Power:
-      return powerOf(n.a * x + n.b, n.c);
-    case CNNNeuronType::Exponential:
-      return n.c == -1.0F ? expf(n.a * x + n.b) : powerOf(n.c, n.a * x + n.b);
-    case CNNNeuronType::Logarithm:
-      return logf(n.a * x + n.b) / n.logOfBase;
-    case CNNNeuronType::GeLU: {
-      // x Phi(x): x less what is beyond it.
-      if constexpr (ofHalf) {
-        return geluOfHalf(x);
-      } else {
-        const NormalTail<false> tail(x);
-        const float factor = (x < 0.0F ? x : -tail.z) * tail.quotient;
-        return fmaf(factor, tail.power, x < 0.0F ? 0.0F : x);
-      }
-    }
-    default:
-      return x;
-  }
+  return withNeuronFunction<ofHalf>(type, n, slope, [x](const auto& neuron) { return neuron.value(x); });
 }
-
 /// f'(x)
 template <bool ofHalf = false>
 __device__ __forceinline__ float neuronDerivative(CNNNeuronType type, const NeuronNumbers& n, float slope,
                                                   float x) {
-  switch (type) {
-    case CNNNeuronType::ReLU:
-      return kinkedSlope(x, n.a);
-    case CNNNeuronType::PReLU:
-      return kinkedSlope(x, slope);
-    case CNNNeuronType::Linear:
-      return n.a;
-    case CNNNeuronType::Sigmoid: {
-      // No cancellation where the sigmoid is close to 1.
-      const float e = expf(-fabsf(x));
-      return e * reciprocal((1.0F + e) * (1.0F + e));
-    }
-    case CNNNeuronType::HardSigmoid: {
-      const float v = n.a * x + n.b;
-      return x != x ? x : v >= 0.0F && v <= 1.0F ? n.a : 0.0F;
-    }
-    case CNNNeuronType::TanH: {
-      // 1 - tanh(v)^2 = 4 e / (1 + e)^2
-      const float e = exponential(-2.0F * fabsf(n.b * x));
-      return 4.0F * n.a * n.b * (e * reciprocal((1.0F + e) * (1.0F + e)));
-    }
-    case CNNNeuronType::Absolute:
-      return fabsf(x) > 0.0F ? copysignf(1.0F, x) : x;
-    case CNNNeuronType::SoftPlus:
-      return n.a * n.b * logistic(n.b * x);
-    case CNNNeuronType::SoftSign: {
-      const float reciprocal = 1.0F / (1.0F + fabsf(x));
-      return reciprocal * reciprocal;
-    }
-    case CNNNeuronType::ELU:
-      return kinkedSlope(x, x < 0.0F ? n.a * expf(x) : 1.0F);
-    case CNNNeuronType::ReLUN:
-      return kinkedLine(x, n.a) >= n.b ? 0.0F : kinkedSlope(x, n.a);
-    case CNNNeuronType::Power:
-      return n.c == 0.0F ? 0.0F : n.a * n.c * powerOf(n.a * x + n.b, n.c - 1.0F);
-    case CNNNeuronType::Exponential:
-      return n.exponentialFactor * neuronValue(type, n, slope, x);
-    case CNNNeuronType::Logarithm:
-      return n.a / (n.logOfBase * (n.a * x + n.b));
-    case CNNNeuronType::GeLU: {
-      // Phi(x) + x density(x)
-      const NormalTail<ofHalf> tail(x);
-      const float factor = fmaf(x, kDensityAtZero, x < 0.0F ? tail.quotient : -tail.quotient);
-      return fmaf(tail.power, factor, x < 0.0F ? 0.0F : 1.0F);
-    }
-    default:
-      return 1.0F;
-  }
+  return withNeuronFunction<ofHalf>(type, n, slope, [x](const auto& neuron) { return neuron.derivative(x); });
 }
-
 /// f'(x) from y = f(x); only where derivativeFromResult() of neuron_span.hpp.
 __device__ __forceinline__ float neuronDerivativeFromResult(CNNNeuronType type, const NeuronNumbers& n,
                                                             float slope, float y) {
-  switch (type) {
-    case CNNNeuronType::ReLU:
-      return kinkedSlopeFromSign(y, n.a);
-    case CNNNeuronType::PReLU:
-      return kinkedSlopeFromSign(y, slope);
-    case CNNNeuronType::Linear:
-      return n.a;
-    case CNNNeuronType::Sigmoid:
-      return y * (1.0F - y);
-    case CNNNeuronType::TanH: {
-      const float t = y * (1.0F / n.a);
-      return n.a * n.b * (1.0F - t * t);
-    }
-    case CNNNeuronType::SoftPlus:
-      return -n.a * n.b * expm1f(-fabsf(y * (1.0F / n.a)));
-    case CNNNeuronType::SoftSign: {
-      const float reciprocal = 1.0F - fabsf(y);
-      return reciprocal * reciprocal;
-    }
-    case CNNNeuronType::ELU:
-      return kinkedSlopeFromSign(y, y + n.a);
-    case CNNNeuronType::ReLUN:
-      return y >= n.b ? 0.0F : kinkedSlopeFromSign(y, n.a);
-    case CNNNeuronType::Exponential:
-      return n.exponentialFactor * y;
-    default:
-      return 1.0F;
-  }
+  return withNeuronFunction<false>(type, n, slope, [y](const auto& neuron) {
+    if constexpr (requires { neuron.derivativeFromResult(y); })
+      return neuron.derivativeFromResult(y);
+    else
+      return 1.0F;  // never asked
+  });
 }
 
 /// Calls body(std::integral_constant) with the type.

@@ -176,89 +176,125 @@ __device__ float exponentialOfDistance(float y) {
   return ofHalf ? exponential(-fabsf(y)) : expf(-fabsf(y));
 }
 
-// One element of any type but softmax, without any weight. `type` may be a constant; then only its formula is
-// compiled. The comparisons let NaN through. `ofHalf`: predictions and gradient are float16.
+// Losses of one element without any weight, with their derivatives for the prediction y and the label t; all but softmax. The
+// comparisons let NaN through.
 
+struct MeanAbsoluteErrorLoss {
+  __device__ static float loss(float y, float t) { return fabsf(y - t); }
+  __device__ static float gradient(float y, float t) {
+    const float d = y - t;
+    return d < 0.0F ? -1.0F : d > 0.0F ? 1.0F : d;
+  }
+  __device__ static float labelGradient(float y, float t) { return -gradient(y, t); }
+};
+struct MeanSquaredErrorLoss {
+  __device__ static float loss(float y, float t) { return (y - t) * (y - t); }
+  __device__ static float gradient(float y, float t) { return 2.0F * (y - t); }
+  __device__ static float labelGradient(float y, float t) { return 2.0F * (t - y); }
+};
+/// @tparam ofHalf predictions and gradient are float16
+template <bool ofHalf>
+struct SigmoidCrossEntropyLoss {
+  const LossNumbers& n;
+  __device__ float loss(float y, float t) const {
+    return fmaf(-y, smoothedLabel(n, t), y < 0.0F ? 0.0F : y) +
+           logOfOnePlus(exponentialOfDistance<ofHalf>(y));
+  }
+  __device__ float gradient(float y, float t) const {
+    const float e = exponentialOfDistance<ofHalf>(y);
+    return fmaf(y < 0.0F ? e : 1.0F, reciprocal(1.0F + e), -smoothedLabel(n, t));
+  }
+  __device__ float labelGradient(float y, float /*t*/) const { return y * -n.labelScale; }
+};
+struct CategoricalCrossEntropyLoss {
+  __device__ static float loss(float y, float t) { return t == 0.0F ? 0.0F : -(t * logf(y)); }
+  __device__ static float gradient(float y, float t) { return t == 0.0F ? 0.0F : -(t / y); }
+  __device__ static float labelGradient(float y, float /*t*/) { return -logf(y); }
+};
+struct HingeLoss {
+  __device__ static float loss(float y, float t) {
+    const float margin = 1.0F - (2.0F * t - 1.0F) * y;
+    return margin < 0.0F ? 0.0F : margin;
+  }
+  __device__ static float gradient(float y, float t) {
+    const float s = 2.0F * t - 1.0F;
+    return s * y < 1.0F ? -s : 0.0F;
+  }
+  __device__ static float labelGradient(float y, float t) {
+    return (2.0F * t - 1.0F) * y < 1.0F ? y * -2.0F : 0.0F;
+  }
+};
+struct HuberLoss {
+  float delta;
+  __device__ float loss(float y, float t) const {
+    const float d = fabsf(y - t);
+    return d <= delta ? 0.5F * (d * d) : delta * (d - delta) + 0.5F * (delta * delta);
+  }
+  __device__ float gradient(float y, float t) const {
+    const float d = y - t;
+    return d < -delta ? -delta : d > delta ? delta : d;
+  }
+  __device__ float labelGradient(float y, float t) const { return -gradient(y, t); }
+};
+/// "1 minus" follows after the sum.
+struct CosineDistanceLoss {
+  __device__ static float loss(float y, float t) { return y * t; }
+  __device__ static float gradient(float /*y*/, float t) { return -t; }
+  __device__ static float labelGradient(float y, float /*t*/) { return -y; }
+};
+struct LogLoss {
+  float epsilon;
+  __device__ float loss(float y, float t) const {
+    return -(t * logf(y + epsilon) + (1.0F - t) * logf(1.0F - y + epsilon));
+  }
+  /// Two quotients: as one it cancels near y = t.
+  __device__ float gradient(float y, float t) const {
+    return (1.0F - t) / (1.0F - y + epsilon) - t / (y + epsilon);
+  }
+  __device__ float labelGradient(float y, float /*t*/) const {
+    return logf(1.0F - y + epsilon) - logf(y + epsilon);
+  }
+};
+struct KullbackLeiblerDivergenceLoss {
+  __device__ static float loss(float y, float t) { return t == 0.0F ? 0.0F : t * (logf(t) - y); }
+  __device__ static float gradient(float /*y*/, float t) { return -t; }
+  __device__ static float labelGradient(float y, float t) { return t == 0.0F ? 0.0F : logf(t) + 1.0F - y; }
+};
+
+/// compute(loss) with the loss above that a type says. The type may be a constant; then only its formula is compiled.
+template <bool ofHalf, class Compute>
+__device__ __forceinline__ float withLoss(CNNLossType type, const LossNumbers& n, Compute compute) {
+  switch (type) {
+    case CNNLossType::MeanAbsoluteError:
+      return compute(MeanAbsoluteErrorLoss());
+    case CNNLossType::MeanSquaredError:
+      return compute(MeanSquaredErrorLoss());
+    case CNNLossType::SigmoidCrossEntropy:
+      return compute(SigmoidCrossEntropyLoss<ofHalf>{n});
+    case CNNLossType::CategoricalCrossEntropy:
+      return compute(CategoricalCrossEntropyLoss());
+    case CNNLossType::Hinge:
+      return compute(HingeLoss());
+    case CNNLossType::Huber:
+      return compute(HuberLoss{n.delta});
+    case CNNLossType::CosineDistance:
+      return compute(CosineDistanceLoss());
+    case CNNLossType::Log:
+      return compute(LogLoss{n.epsilon});
+    default:
+      return compute(KullbackLeiblerDivergenceLoss());
+  }
+}
 template <bool ofHalf = false>
 __device__ __forceinline__ float lossOf(CNNLossType type, const LossNumbers& n, float y, float t) {
-  switch (type) {
-    case CNNLossType::MeanAbsoluteError:
-      return fabsf(y - t);
-    case CNNLossType::MeanSquaredError:
-      return (y - t) * (y - t);
-    case CNNLossType::SigmoidCrossEntropy:
-      return fmaf(-y, smoothedLabel(n, t), y < 0.0F ? 0.0F : y) +
-             logOfOnePlus(exponentialOfDistance<ofHalf>(y));
-    case CNNLossType::CategoricalCrossEntropy:
-      return t == 0.0F ? 0.0F : -(t * logf(y));
-    case CNNLossType::Hinge: {
-      const float margin = 1.0F - (2.0F * t - 1.0F) * y;
-      return margin < 0.0F ? 0.0F : margin;
-    }
-    case CNNLossType::Huber: {
-      const float d = fabsf(y - t);
-      return d <= n.delta ? 0.5F * (d * d) : n.delta * (d - n.delta) + 0.5F * (n.delta * n.delta);
-    }
-    case CNNLossType::CosineDistance:
-      return y * t;  // "1 minus" follows after the sum
-    case CNNLossType::Log:
-      return -(t * logf(y + n.epsilon) + (1.0F - t) * logf(1.0F - y + n.epsilon));
-    default:  // KullbackLeiblerDivergence
-      return t == 0.0F ? 0.0F : t * (logf(t) - y);
-  }
+  return withLoss<ofHalf>(type, n, [=](const auto& loss) { return loss.loss(y, t); });
 }
-
 template <bool ofHalf = false>
 __device__ __forceinline__ float lossGradient(CNNLossType type, const LossNumbers& n, float y, float t) {
-  switch (type) {
-    case CNNLossType::MeanAbsoluteError: {
-      const float d = y - t;
-      return d < 0.0F ? -1.0F : d > 0.0F ? 1.0F : d;
-    }
-    case CNNLossType::MeanSquaredError:
-      return 2.0F * (y - t);
-    case CNNLossType::SigmoidCrossEntropy: {
-      const float e = exponentialOfDistance<ofHalf>(y);
-      return fmaf(y < 0.0F ? e : 1.0F, reciprocal(1.0F + e), -smoothedLabel(n, t));
-    }
-    case CNNLossType::CategoricalCrossEntropy:
-      return t == 0.0F ? 0.0F : -(t / y);
-    case CNNLossType::Hinge: {
-      const float s = 2.0F * t - 1.0F;
-      return s * y < 1.0F ? -s : 0.0F;
-    }
-    case CNNLossType::Huber: {
-      const float d = y - t;
-      return d < -n.delta ? -n.delta : d > n.delta ? n.delta : d;
-    }
-    case CNNLossType::Log:
-      // Two quotients: as one it cancels near y = t.
-      return (1.0F - t) / (1.0F - y + n.epsilon) - t / (y + n.epsilon);
-    default:  // CosineDistance, KullbackLeiblerDivergence
-      return -t;
-  }
+  return withLoss<ofHalf>(type, n, [=](const auto& loss) { return loss.gradient(y, t); });
 }
-
 __device__ __forceinline__ float lossLabelGradient(CNNLossType type, const LossNumbers& n, float y, float t) {
-  switch (type) {
-    case CNNLossType::MeanAbsoluteError:
-    case CNNLossType::Huber:
-      return -lossGradient(type, n, y, t);
-    case CNNLossType::MeanSquaredError:
-      return 2.0F * (t - y);
-    case CNNLossType::SigmoidCrossEntropy:
-      return y * -n.labelScale;
-    case CNNLossType::CategoricalCrossEntropy:
-      return -logf(y);
-    case CNNLossType::Hinge:
-      return (2.0F * t - 1.0F) * y < 1.0F ? y * -2.0F : 0.0F;
-    case CNNLossType::CosineDistance:
-      return -y;
-    case CNNLossType::Log:
-      return logf(1.0F - y + n.epsilon) - logf(y + n.epsilon);
-    default:  // KullbackLeiblerDivergence
-      return t == 0.0F ? 0.0F : logf(t) + 1.0F - y;
-  }
+  return withLoss<false>(type, n, [=](const auto& loss) { return loss.labelGradient(y, t); });
 }
 
 }  // namespace mps::detail::cuda
