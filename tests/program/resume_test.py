@@ -135,6 +135,15 @@ class Resume(ProgramTest):
         self.assertTrue((self.folder / "parts" / "checkpoint.safetensors").read_bytes() ==
                         (self.folder / "whole" / "checkpoint.safetensors").read_bytes())
 
+    def test_resume_keeps_how_batches_are_normalised(self):
+        self.train("run", "--steps", 5)
+        self.expect_error(["train", "--resume", "--out", self.folder / "run", "--no-sync-batch-norm"], "--no-sync-batch-norm no, not yes")
+        self.train("own", "--no-sync-batch-norm", "--steps", 5)
+        done = run("train", "--resume", "--out", self.folder / "own", "--steps", 7)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        checkpoint = self.folder / "own" / "checkpoint.safetensors"
+        self.assertEqual((position(checkpoint), header(checkpoint)["__metadata__"]["setting.no-sync-batch-norm"]), (7, "yes"))
+
     def test_epochs_and_learning_rate_may_change(self):
         self.train("run", "--lr-schedule", "cosine")
         done = run("train", "--resume", "--out", self.folder / "run", "--epochs", 3, "--lr", 0.0005)
