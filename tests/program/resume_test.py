@@ -143,6 +143,9 @@ class Resume(ProgramTest):
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         checkpoint = self.folder / "own" / "checkpoint.safetensors"
         self.assertEqual((position(checkpoint), header(checkpoint)["__metadata__"]["setting.no-sync-batch-norm"]), (7, "yes"))
+        # Former versions have not said it.
+        with_tensor(self.folder / "run" / "checkpoint.safetensors", "", **{"setting.no-sync-batch-norm": None})
+        self.train("run", "--resume", "--no-sync-batch-norm", "--steps", 7)
 
     def test_epochs_and_learning_rate_may_change(self):
         self.train("run", "--lr-schedule", "cosine")
@@ -327,7 +330,7 @@ class Resume(ProgramTest):
             done = self.expect_error(command, 'class 0 is "cat", not "dog"')
             self.assertEqual(done.stdout, "")
         (pictures / "xylo").rename(pictures / "cat")
-        for command in ([*arguments, "--resume"], ["eval", "--checkpoint", checkpoint]):
+        for command in ([*arguments, "--resume"], ["eval", "--checkpoint", checkpoint], [*arguments, "--resume", "--skip-bad"]):
             self.assertEqual(run(*command).returncode, 0)
 
     def test_a_data_set_of_another_size_is_refused(self):

@@ -10,7 +10,7 @@ import xml.etree.ElementTree
 from statistics import mean
 
 from harness import (CLASSES, PROGRAM, ProgramTest, SIDE, header, metrics, picture, png, position, run,
-                     without_speed)
+                     with_tensor, without_speed)
 
 
 class Training(ProgramTest):
@@ -205,6 +205,8 @@ class Training(ProgramTest):
         parts = arguments[:-1] + [self.folder / "parts"]
         self.assertEqual(run(*parts, "--skip-bad", "--steps", 9).returncode, 0)
         self.expect_error([*parts, "--skip-bad", "--resume", "--validation", 0.5], "--validation")
+        with_tensor(self.folder / "parts" / "checkpoint.safetensors", "", **{"setting.skip-bad": None})  # as of former versions
+        self.assertEqual(run(*parts, "--skip-bad", "--resume", "--steps", 10).returncode, 0)
         resumed = run("train", "--resume", "--out", self.folder / "parts")
         self.assertEqual((resumed.returncode, resumed.stderr), (0, ""))
         self.assertTrue((self.folder / "parts" / "checkpoint.safetensors").read_bytes() ==
