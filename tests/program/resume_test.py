@@ -34,7 +34,8 @@ class Resume(ProgramTest):
 
     def test_a_killed_training_ends_with_the_same_bytes(self):
         # AMSGrad has the most state.
-        options = ["--optimizer", "amsgrad", "--seed", 3, "--lr-schedule", "cosine", "--checkpoint-every", 0]
+        options = ["--optimizer", "amsgrad", "--seed", 3, "--lr-schedule", "cosine", "--checkpoint-every", 0,
+                   "--augment", "crop+flip+rotate:10+mixup:0.2"]
         self.train("whole", *options, epochs=EPOCHS)
         self.kill_at("killed", 6 * STEPS // 10 + 4, *options)  # behind the end of an epoch
         checkpoint = self.folder / "killed" / "checkpoint.safetensors"

@@ -135,7 +135,7 @@ class TrainingOptions(ProgramTest):
         arguments = ["train", "--data", f"folder:{self.folder / 'pictures'}", "--picture-size", "16x16x1", "--epochs", 2, "--net",
                      self.write_network(NETWORK), "--augment", "crop+flip+rotate:10", "--out"]
         found = set()
-        for number, options in enumerate(([], ["--loader-threads", 1], ["--loader-threads", 8], ["--memory-budget", 0],
+        for number, options in enumerate(([], ["--loader-threads", 1], ["--loader-threads", 2], ["--loader-threads", 8], ["--memory-budget", 0],
                                           ["--loader-threads", 3, "--memory-budget", "2K"])):
             done = run(*arguments, self.folder / f"run{number}", *options)
             self.assertEqual((done.returncode, done.stderr), (0, ""))
