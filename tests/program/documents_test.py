@@ -1,5 +1,6 @@
-"""The commands of docs/your-own-pictures.md, in a folder with pictures, and its example in C++."""
+"""The commands of docs/your-own-pictures.md, in a folder with pictures, and its example in C++; docs/network-file.md."""
 
+import json
 import os
 import pathlib
 import random
@@ -7,7 +8,7 @@ import re
 import subprocess
 import unittest
 
-from harness import PROGRAM, ProgramTest, SECONDS, png
+from harness import PROGRAM, ProgramTest, SECONDS, png, run
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 EXAMPLE = os.environ["UNMETAL_OWN_PICTURES"]
@@ -60,6 +61,51 @@ class OwnPictures(ProgramTest):
         done = self.run_here(str(pathlib.Path(EXAMPLE).resolve()))
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         self.assertGreater(float(re.search(r"([0-9.]+) % are right", done.stdout)[1]), 85)
+
+
+class NetworkFiles(ProgramTest):
+    """docs/network-file.md: its example trains, and its tables are what the program takes."""
+
+    PAGE = (ROOT / "docs" / "network-file.md").read_text()
+    # What a layer must have, whatever its value.
+    VALUES = {"channels": 2, "kernelSize": 2, "groups": 1, "operation": "multiply", "margins": [1, 1, 1, 1]}
+
+    def train_file(self, text):
+        path = self.folder / "net.json"
+        path.write_text(text)
+        return run("train", "--data", "synthetic:8x8x1", "--net", path, "--batch", 4, "--steps", 1, "--quiet", "--overwrite",
+                   "--out", self.folder / "run")
+
+    def trouble_of(self, layer):
+        done = self.train_file(json.dumps({"layers": [layer]}))
+        self.assertEqual(done.returncode, 2, layer)
+        return done.stderr
+
+    def test_the_example_trains(self):
+        example, = re.findall(r"^```json\n(.*?)^```$", self.PAGE, re.MULTILINE | re.DOTALL)
+        done = self.train_file(example)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+
+    def test_kinds_and_fields_are_those_of_the_table(self):
+        table = re.search(r"^\| kind \| fields and their defaults \|\n\|---\|---\|\n((?:\|.*\n)+)", self.PAGE, re.MULTILINE)[1]
+        fields = {}
+        for line in table.splitlines():
+            kinds, words = line.strip("|").split("|")
+            for kind in re.findall(r"`(\w+)`", kinds):
+                fields[kind] = set(re.findall(r"`(\w+)`", words))
+        known = re.search(r"expected one of (.*)$", self.trouble_of({"kind": "none of them"}))[1]
+        self.assertEqual(sorted(fields), sorted(known.split(", ")))
+        for kind, described in fields.items():
+            layer = {"kind": kind, "no field": 1}
+            while missing := re.search(r'"(\w+)" is missing', trouble := self.trouble_of(layer)):
+                layer[missing[1]] = self.VALUES[missing[1]]
+            taken = set(re.search(r"there are (.*)$", trouble)[1].split(", "))
+            self.assertEqual(taken - {"inputs", "kind", "label"}, described - {"inputs"}, kind)
+
+    def test_the_sentence_of_a_mistake(self):
+        shown, = re.findall(r"^    cannot use net\.json: (.*)$", self.PAGE, re.MULTILINE)
+        layers = [{"kind": "relu"}] * 3 + [{"kind": "convolution", "channels": 2}]
+        self.assertIn(shown, self.train_file(json.dumps({"layers": layers})).stderr)
 
 
 if __name__ == "__main__":

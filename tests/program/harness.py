@@ -62,7 +62,7 @@ def header(checkpoint):
 
 
 def with_tensor(checkpoint, name, values=None, **metadata):
-    """Changes the bytes of a tensor, or the metadata, of a checkpoint, which then has no checksum."""
+    """Changes the bytes of a tensor, or the metadata (None: it is gone), of a checkpoint, which then has no checksum."""
     content = checkpoint.read_bytes()
     length = struct.unpack("<Q", content[:8])[0]
     entries = json.loads(content[8:8 + length])
@@ -72,6 +72,7 @@ def with_tensor(checkpoint, name, values=None, **metadata):
         data[begin:end] = (values * ((end - begin) // len(values)))[:end - begin]
     entries["__metadata__"].pop("unmetal.crc32", None)
     entries["__metadata__"].update(metadata)
+    entries["__metadata__"] = {key: value for key, value in entries["__metadata__"].items() if value is not None}
     text = json.dumps(entries).encode()
     text += b" " * (-len(text) % 8)
     checkpoint.write_bytes(to_bytes("<Q", len(text)) + text + data)

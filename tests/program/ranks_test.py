@@ -64,6 +64,12 @@ class Ranks(ProgramTest):
             self.train_together(2, out, *options, *more, net=self.network(), batch=22)
         first, second = ([float(row["train_loss"]) for row in metrics(self.folder / out)] for out in ("whole", "own"))
         self.assertTrue(all(abs(own - whole) > 1e-5 * whole for whole, own in zip(first, second)), (first, second))
+        # As the checkpoint says, which goes on without the option.
+        self.train_together(2, "five", *options[:2], "--steps", 5, "--no-sync-batch-norm", net=self.network(), batch=22)
+        done = self.mpirun(2, ["train", "--resume", "--out", self.folder / "own", "--steps", 5])
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertTrue((self.folder / "own" / "checkpoint.safetensors").read_bytes() ==
+                        (self.folder / "five" / "checkpoint.safetensors").read_bytes())
 
     def test_several_follow_one(self):
         # 20 steps; 22 pictures do not divide, and with 3 there are ranks without any.

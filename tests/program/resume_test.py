@@ -34,7 +34,8 @@ class Resume(ProgramTest):
 
     def test_a_killed_training_ends_with_the_same_bytes(self):
         # AMSGrad has the most state.
-        options = ["--optimizer", "amsgrad", "--seed", 3, "--lr-schedule", "cosine", "--checkpoint-every", 0]
+        options = ["--optimizer", "amsgrad", "--seed", 3, "--lr-schedule", "cosine", "--checkpoint-every", 0,
+                   "--augment", "crop+flip+rotate:10+mixup:0.2"]
         self.train("whole", *options, epochs=EPOCHS)
         self.kill_at("killed", 6 * STEPS // 10 + 4, *options)  # behind the end of an epoch
         checkpoint = self.folder / "killed" / "checkpoint.safetensors"
@@ -134,6 +135,18 @@ class Resume(ProgramTest):
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         self.assertTrue((self.folder / "parts" / "checkpoint.safetensors").read_bytes() ==
                         (self.folder / "whole" / "checkpoint.safetensors").read_bytes())
+
+    def test_resume_keeps_how_batches_are_normalised(self):
+        self.train("run", "--steps", 5)
+        self.expect_error(["train", "--resume", "--out", self.folder / "run", "--no-sync-batch-norm"], "--no-sync-batch-norm no, not yes")
+        self.train("own", "--no-sync-batch-norm", "--steps", 5)
+        done = run("train", "--resume", "--out", self.folder / "own", "--steps", 7)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        checkpoint = self.folder / "own" / "checkpoint.safetensors"
+        self.assertEqual((position(checkpoint), header(checkpoint)["__metadata__"]["setting.no-sync-batch-norm"]), (7, "yes"))
+        # Former versions have not said it.
+        with_tensor(self.folder / "run" / "checkpoint.safetensors", "", **{"setting.no-sync-batch-norm": None})
+        self.train("run", "--resume", "--no-sync-batch-norm", "--steps", 7)
 
     def test_epochs_and_learning_rate_may_change(self):
         self.train("run", "--lr-schedule", "cosine")
@@ -318,7 +331,7 @@ class Resume(ProgramTest):
             done = self.expect_error(command, 'class 0 is "cat", not "dog"')
             self.assertEqual(done.stdout, "")
         (pictures / "xylo").rename(pictures / "cat")
-        for command in ([*arguments, "--resume"], ["eval", "--checkpoint", checkpoint]):
+        for command in ([*arguments, "--resume"], ["eval", "--checkpoint", checkpoint], [*arguments, "--resume", "--skip-bad"]):
             self.assertEqual(run(*command).returncode, 0)
 
     def test_a_data_set_of_another_size_is_refused(self):

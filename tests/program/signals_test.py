@@ -140,6 +140,14 @@ class Terminals(ProgramTest):
         self.assertGreater(bars[0], 60)
         self.assertLessEqual(bars[-1], 39)
 
+    def test_the_time_that_is_left_is_shown_after_ten_steps(self):
+        bars = re.findall(r"\r\x1b\[Kepoch (\d+)/30 \[[^\]]*\] +(\d+) %([^\r\n]*)", self.show(columns=120))
+        early = [words for epoch, percent, words in bars if epoch == "1" and int(percent) < 100 * 10 // 16]
+        late = [words for epoch, _, words in bars if epoch != "1"]
+        self.assertTrue(early and late, bars)
+        self.assertFalse([words for words in early if " left" in words])
+        self.assertTrue(all(" left" in words for words in late), late)
+
     def test_a_dumb_terminal_gets_plain_lines(self):
         output = self.show(terminal="dumb")
         self.assertNotIn("\x1b", output)

@@ -3,6 +3,7 @@
 import json
 import random
 import re
+import struct
 import unittest
 
 from harness import ProgramTest, png, run
@@ -63,6 +64,35 @@ class TrainingOptions(ProgramTest):
             self.assertNotEqual(tensor(second, name), tensor(first, name))
         self.expect_error(self.train_arguments("third", "--freeze", "wings", net="mnist-cnn"), 'begins with "wings"')
 
+    def test_weights_may_be_of_other_types(self):
+        net = self.write_network(NETWORK)
+        self.train("first", epochs=1, net=net)
+        entries, data = header_and_data(self.folder / "first" / "best.safetensors")
+        types = {"F16": lambda value: struct.pack("<e", value), "F64": lambda value: struct.pack("<d", value),
+                 "BF16": lambda value: struct.pack("<f", value)[2:]}
+        back = {"F16": lambda bits: struct.unpack("<e", bits)[0], "F64": lambda bits: struct.unpack("<d", bits)[0],
+                "BF16": lambda bits: struct.unpack("<f", bytes(2) + bits)[0]}
+        for kind, rounded in types.items():
+            content, written, expected = b"", {}, {}
+            for name, entry in entries.items():
+                if entry.get("dtype") != "F32":
+                    continue
+                begin, end = entry["data_offsets"]
+                values = [rounded(value) for value, in struct.iter_unpack("<f", data[begin:end])]
+                expected[name] = b"".join(struct.pack("<f", back[kind](value)) for value in values)
+                first = len(content)
+                content += b"".join(values)
+                written[name] = {"dtype": kind, "shape": entry["shape"], "data_offsets": [first, len(content)]}
+            written["__metadata__"] = {"setting.net": "of ours"}
+            text = json.dumps(written).encode()
+            path = self.folder / f"{kind}.safetensors"
+            path.write_bytes(len(text).to_bytes(8, "little") + text + content)
+            # Steps that leave the weights as they are.
+            self.train(kind, "--init-from", path, "--optimizer", "sgd", "--lr", "1e-30", "--steps", 1, net=net)
+            self.assertEqual(sorted(expected), ["conv1.bias", "conv1.weight", "dense1.bias", "dense1.weight"])
+            for name, values in expected.items():
+                self.assertEqual(tensor(self.folder / kind / "checkpoint.safetensors", name), values, (kind, name))
+
     def test_a_last_layer_for_other_classes_begins_anew(self):
         self.train("first", "--steps", 2, net=self.write_network(NETWORK))
         first = self.folder / "first" / "checkpoint.safetensors"
@@ -105,7 +135,7 @@ class TrainingOptions(ProgramTest):
         arguments = ["train", "--data", f"folder:{self.folder / 'pictures'}", "--picture-size", "16x16x1", "--epochs", 2, "--net",
                      self.write_network(NETWORK), "--augment", "crop+flip+rotate:10", "--out"]
         found = set()
-        for number, options in enumerate(([], ["--loader-threads", 1], ["--loader-threads", 8], ["--memory-budget", 0],
+        for number, options in enumerate(([], ["--loader-threads", 1], ["--loader-threads", 2], ["--loader-threads", 8], ["--memory-budget", 0],
                                           ["--loader-threads", 3, "--memory-budget", "2K"])):
             done = run(*arguments, self.folder / f"run{number}", *options)
             self.assertEqual((done.returncode, done.stderr), (0, ""))

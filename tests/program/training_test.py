@@ -10,7 +10,7 @@ import xml.etree.ElementTree
 from statistics import mean
 
 from harness import (CLASSES, PROGRAM, ProgramTest, SIDE, header, metrics, picture, png, position, run,
-                     without_speed)
+                     with_tensor, without_speed)
 
 
 class Training(ProgramTest):
@@ -40,6 +40,7 @@ class Training(ProgramTest):
             self.assertAlmostEqual(float(shown[1]), 100 * float(rows[16 * epoch - 1]["validation_accuracy"]), delta=0.01)
         self.assertRegex(output.splitlines()[-1], r"^next: unmetal predict .*best.safetensors PICTURE$")
         self.assertRegex(output, r"(?m)^final validation accuracy \d+\.\d\d %, best \d+\.\d\d %$")
+        self.assertRegex(output, r"(?m)^weights of the best epoch: \S+/best.safetensors; of the last one, to go on: \S+/checkpoint.safetensors$")
         text = "".join(xml.etree.ElementTree.parse(out / "curves.svg").getroot().itertext())
         for word in ("loss", "accuracy", "epoch", "step"):
             self.assertIn(word, text)
@@ -123,6 +124,14 @@ class Training(ProgramTest):
         self.assertEqual(len(counts), CLASSES)
         self.assertEqual(sum(map(sum, counts)), 64)
         self.assertEqual(sum(counts[i][i] for i in range(CLASSES)), int(right))
+        drawn = self.folder / "drawn"
+        done = run("eval", self.folder / "run" / "checkpoint.safetensors", "--out", drawn)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertEqual(sorted(path.name for path in drawn.iterdir()), ["confusion.svg", "worst.svg"])
+        for path in drawn.iterdir():
+            text = "".join(xml.etree.ElementTree.parse(path).getroot().itertext())
+            self.assertIn("checkpoint.safetensors on fashion-mnist", text)
+        self.assertIn("Trouser", (drawn / "confusion.svg").read_text())
         # Other data than the training's.
         done = run("eval", "--checkpoint", self.folder / "run" / "best.safetensors", "--data", "synthetic")
         self.assertIn("of 1024)", done.stdout)
@@ -196,7 +205,10 @@ class Training(ProgramTest):
         parts = arguments[:-1] + [self.folder / "parts"]
         self.assertEqual(run(*parts, "--skip-bad", "--steps", 9).returncode, 0)
         self.expect_error([*parts, "--skip-bad", "--resume", "--validation", 0.5], "--validation")
-        self.assertEqual(run(*parts, "--skip-bad", "--resume").returncode, 0)
+        with_tensor(self.folder / "parts" / "checkpoint.safetensors", "", **{"setting.skip-bad": None})  # as of former versions
+        self.assertEqual(run(*parts, "--skip-bad", "--resume", "--steps", 10).returncode, 0)
+        resumed = run("train", "--resume", "--out", self.folder / "parts")
+        self.assertEqual((resumed.returncode, resumed.stderr), (0, ""))
         self.assertTrue((self.folder / "parts" / "checkpoint.safetensors").read_bytes() ==
                         (self.folder / "run" / "checkpoint.safetensors").read_bytes())
         best = self.folder / "run" / "best.safetensors"

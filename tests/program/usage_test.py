@@ -74,6 +74,21 @@ class Files(ProgramTest):
             self.assertGreaterEqual(line["classes"][0]["probability"], line["classes"][1]["probability"])
         self.expect_error(["predict", checkpoint, "/proc"], "/proc")
 
+    def test_folders_may_end_in_a_slash(self):
+        self.train("run/", epochs=1)
+        done = run("train", *self.train_arguments(f"{self.folder}/slash/", epochs=1)[1:])
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertTrue(done.stdout.splitlines()[-1].endswith("/slash/best.safetensors PICTURE"))
+        for name in ("checkpoint.safetensors", "best.safetensors"):
+            self.assertEqual((self.folder / "slash" / name).read_bytes(), (self.folder / "run" / name).read_bytes())
+        done = run("train", "--resume", "--epochs", 2, "--out", f"{self.folder}/slash/")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        pictures = self.folder / "pictures"
+        pictures.mkdir()
+        (pictures / "a.png").write_bytes(png(SIDE, SIDE, bytes(SIDE * SIDE)))
+        best = self.folder / "slash" / "best.safetensors"
+        self.assertEqual(run("predict", best, f"{pictures}/").stdout, run("predict", best, pictures).stdout)
+
     def test_pictures_of_other_kinds_are_named(self):
         pictures = self.folder / "pictures" / "cat"
         pictures.mkdir(parents=True)

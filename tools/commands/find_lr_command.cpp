@@ -73,7 +73,8 @@ void addFindLearningRateCommand(CLI::App& program) {
   command
       ->add_option(
           "--data", arguments->data,
-          "fashion-mnist[:FOLDER], folder:FOLDER of pictures with a folder for each class, synthetic[:HxWxC]")
+          "fashion-mnist[:FOLDER], cifar-10:FOLDER, folder:FOLDER of pictures with a folder for each class, "
+          "synthetic[:HxWxC]")
       ->capture_default_str();
   addPictureOptions(*command, arguments->pictures);
   addLoadingOptions(*command, arguments->pictures);

@@ -30,8 +30,9 @@ constexpr const char* countersName = "random.counters";
 
 constexpr const char* descriptionName = "network";
 constexpr const char* averageStepsName = "average.steps";
-constexpr std::array<std::string_view, 7> newSettings{"warmup",   "clip-norm",     "freeze", "best-by",
-                                                      "patience", "class-weights", "ema"};
+constexpr std::array<std::string_view, 9> newSettings{"warmup",  "clip-norm", "freeze",
+                                                      "best-by", "patience",  "class-weights",
+                                                      "ema",     "skip-bad",  "no-sync-batch-norm"};
 
 constexpr const char* classPrefix = "class.";
 constexpr const char* normalizationName = "normalize";
@@ -288,7 +289,8 @@ void CheckpointFile::checkSettings(const TrainingSettings& settings) const {
     if (name == plansName || name == arithmeticName || name == picturesName) continue;
     if (!hasSetting(name) && isNewSetting(name)) continue;
     const std::string ours = settingOrFormer(name);
-    const bool mayDiffer = name == "epochs" || name == "lr" || name == "patience";
+    // Pictures that are left out now and were not then are counted: their number would be another one.
+    const bool mayDiffer = name == "epochs" || name == "lr" || name == "patience" || name == "skip-bad";
     if (ours != value && !mayDiffer)
       throw file_.error("it was made with --" + name + " " + ours + ", not " + value);
   }

@@ -16,8 +16,8 @@ void takeSettings(CLI::App& command, const CheckpointFile& file) {
                            "format", "normalize", "picture-size", "validation"})
     if (file.hasSetting(name)) give(name, file.setting(name));
   if (file.hasSetting("freeze") && !file.setting("freeze").empty()) give("freeze", file.setting("freeze"));
-  constexpr const char* precision = "allow-reduced-precision";
-  if (file.hasSetting(precision) && file.setting(precision) == "yes") give(precision, "true");
+  for (const char* flag : {"allow-reduced-precision", "skip-bad", "no-sync-batch-norm"})
+    if (file.hasSetting(flag) && file.setting(flag) == "yes") give(flag, "true");
 }
 
 }  // namespace unmetal

@@ -240,13 +240,11 @@ void Trainer::reserveRoom() const {
 }
 
 void Trainer::agree() const {
-  TrainingSettings values{
-      {"the version of unmetal", UNMETAL_VERSION},
-      {"--resume", options_.resume ? "given" : "not given"},
-      {"the step to go on from", std::to_string(position_.step)},
-      {"the number of validation pictures", std::to_string(test_.pictures->size())},
-      {"--no-sync-batch-norm", options_.synchronizesBatchNormalization ? "not given" : "given"},
-      {"--steps", options_.lastStep ? std::to_string(*options_.lastStep) : "not given"}};
+  TrainingSettings values{{"the version of unmetal", UNMETAL_VERSION},
+                          {"--resume", options_.resume ? "given" : "not given"},
+                          {"the step to go on from", std::to_string(position_.step)},
+                          {"the number of validation pictures", std::to_string(test_.pictures->size())},
+                          {"--steps", options_.lastStep ? std::to_string(*options_.lastStep) : "not given"}};
   for (const auto& [name, value] : settings()) {
     if (name == "arithmetic") continue;  // processors of several kinds may work together
     const std::string shown = name == "pictures" ? "the number of training pictures"
@@ -260,6 +258,7 @@ void Trainer::agree() const {
 }
 
 TrainingSettings Trainer::settings() const {
+  const auto yesOrNo = [](bool value) { return value ? "yes" : "no"; };
   TrainingSettings settings{{"data", options_.data},
                             {"net", options_.network},
                             {"epochs", std::to_string(options_.epochs)},
@@ -277,7 +276,8 @@ TrainingSettings Trainer::settings() const {
                             {"class-weights", options_.classWeights},
                             {"seed", std::to_string(options_.seed)},
                             {"format", options_.format},
-                            {"allow-reduced-precision", options_.allowReducedPrecision ? "yes" : "no"},
+                            {"allow-reduced-precision", yesOrNo(options_.allowReducedPrecision)},
+                            {"no-sync-batch-norm", yesOrNo(!options_.synchronizesBatchNormalization)},
                             {"augment", nameOf(options_.pictures.augmentation)},
                             {"normalize", options_.normalization},
                             {"pictures", std::to_string(training_.pictures->size())},
@@ -286,6 +286,7 @@ TrainingSettings Trainer::settings() const {
   if (isPictureFolder(options_.data)) {
     settings.emplace_back("picture-size", describe(options_.pictures.size));
     settings.emplace_back("validation", textOf(options_.pictures.validation));
+    settings.emplace_back("skip-bad", yesOrNo(options_.pictures.skipBad));
   }
   return settings;
 }

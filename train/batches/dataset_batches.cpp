@@ -1,5 +1,6 @@
 #include "train/batches/dataset_batches.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <utility>
@@ -89,6 +90,17 @@ void checkFits(const Dataset& data, const std::string& what, const Shape& pictur
   if (data.classCount() != classes)
     throw mps::Error(what, "number of classes", std::to_string(data.classCount()),
                      std::to_string(classes) + ", the network's scores");
+}
+
+void checkHasEachClass(const Dataset& data, const std::string& what) {
+  const auto* const known = dynamic_cast<const MemoryDataset*>(&data);
+  if (known == nullptr || known->hasGivenClasses()) return;
+  std::vector<bool> hasPictures(known->classCount());
+  for (const std::uint32_t label : known->labels()) hasPictures[label] = true;
+  const auto missing = std::ranges::find(hasPictures, false);
+  if (missing != hasPictures.end())
+    throw mps::Error(what, "number of pictures of class " + std::to_string(missing - hasPictures.begin()),
+                     "0", "some, unless classNames are given; labels begin with 0");
 }
 
 }  // namespace unmetal::train::detail

@@ -39,4 +39,8 @@ BatchSource sourceFrom(const Dataset& data, const BatchContents& contents);
 void checkFits(const Dataset& data, const std::string& what, const Shape& pictures, std::size_t classes,
                const Augmentation& augmentation = {});
 
+/// Labels of pictures in memory that leave one of their classes out are wrong, unless somebody has said what classes there are.
+/// @throws mps::Error for such ones
+void checkHasEachClass(const Dataset& data, const std::string& what);
+
 }  // namespace unmetal::train::detail

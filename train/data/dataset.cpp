@@ -100,7 +100,8 @@ void MemoryDataset::check(std::size_t pixelCount) {
     throw mps::Error("MemoryDataset", "number of pixels", std::to_string(pixelCount),
                      std::to_string(labels_.size()) + " pictures of " + describe(shape_));
   const std::uint32_t largest = *std::ranges::max_element(labels_);
-  if (classNames_.empty()) classNames_ = numbersTo(std::size_t{largest} + 1);
+  hasGivenClasses_ = !classNames_.empty();
+  if (!hasGivenClasses_) classNames_ = numbersTo(std::size_t{largest} + 1);
   const auto isWrong = [&](std::uint32_t label) { return label >= classNames_.size(); };
   if (const auto wrong = std::ranges::find_if(labels_, isWrong); wrong != labels_.end())
     throw mps::Error("MemoryDataset", "label of picture " + std::to_string(wrong - labels_.begin()),

@@ -66,7 +66,8 @@ class MemoryDataset : public Dataset {
   /// @param pixels     one picture after the other, each row by row, pixel by pixel, channel by channel (NHWC); of whole
   ///                   numbers 0 is 0.0 and 255 is 1.0
   /// @param labels     the class of each picture, from 0
-  /// @param classNames of all classes; empty: as many as the labels have, named by their numbers
+  /// @param classNames of all classes; empty: as many as the labels have, named by their numbers, which a training refuses then
+  ///                   where a class has no pictures
   /// @throws mps::Error for no pictures, lengths that disagree, a label without a class, a number that is not finite
   /// @{
   MemoryDataset(const Shape& shape, std::vector<float> pixels, std::vector<std::uint32_t> labels,
@@ -84,6 +85,8 @@ class MemoryDataset : public Dataset {
   std::uint32_t loadBytes(std::size_t index, std::span<std::uint8_t> pixels) const override;
 
   [[nodiscard]] const std::vector<std::uint32_t>& labels() const { return labels_; }
+  /// Whether it was told its classes, some of which may have no pictures.
+  [[nodiscard]] bool hasGivenClasses() const { return hasGivenClasses_; }
   /// The pictures as they were given; the other one is empty.
   /// @{
   [[nodiscard]] const std::vector<float>& floats() const { return floats_; }
@@ -98,6 +101,7 @@ class MemoryDataset : public Dataset {
   std::vector<std::uint8_t> bytes_;
   std::vector<std::uint32_t> labels_;
   std::vector<std::string> classNames_;
+  bool hasGivenClasses_ = true;
 };
 
 enum class Split { Training, Test };

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <string>
 
 #include "mps/core/types/error.hpp"
 #include "mps/weights/safetensors.hpp"
@@ -195,17 +196,27 @@ TEST(NetworkFile, AnotherHeadBeginsAnew) {
 TEST(NetworkFile, TypesOfOtherProgramsAreConverted) {
   const TestFolder folder;
   const auto path = folder / "weights.safetensors";
-  const std::vector<std::uint16_t> halves{0x3C00, 0xC000};  // 1 and -2
-  const std::vector<float> biases{3, 4};
-  mps::writeSafetensors(
-      path,
-      {{"dense1.weight", mps::DataType::Float16, {2, 1, 1, 1}, std::as_bytes(std::span(halves))},
-       {"dense1.bias", mps::DataType::Float32, {2}, std::as_bytes(std::span(biases))}},
-      {});
-  Network network({1, 1, 1}, {.device = device()});
-  network.input().dense(2);
-  network.loadWeights(path);
-  EXPECT_EQ(valuesOf(network, "dense1"), (std::vector<float>{1, -2, 3, 4}));
+  struct Type {
+    std::string name;
+    std::string weights;  // the bytes of 1 and -2
+  };
+  using std::string_literals::operator""s;
+  for (const Type& type : {Type{"F16", "\x00\x3C\x00\xC0"s}, Type{"BF16", "\x80\x3F\x00\xC0"s},
+                           Type{"F64", "\0\0\0\0\0\0\xF0\x3F\0\0\0\0\0\0\x00\xC0"s}}) {
+    const std::size_t end = type.weights.size();
+    const std::string header = R"({"dense1.weight":{"dtype":")" + type.name +
+                               R"(","shape":[2,1,1,1],"data_offsets":[0,)" + std::to_string(end) +
+                               R"(]},"dense1.bias":{"dtype":"F32","shape":[2],"data_offsets":[)" +
+                               std::to_string(end) + "," + std::to_string(end + 8) + "]}}";
+    std::string content(8, '\0');
+    for (std::size_t i = 0; i < 8; ++i) content[i] = static_cast<char>(header.size() >> (8 * i) & 0xFFU);
+    content += header + type.weights + "\0\0\x40\x40\0\0\x80\x40"s;  // 3 and 4
+    mps::detail::writeText(path, content);
+    Network network({1, 1, 1}, {.device = device()});
+    network.input().dense(2);
+    network.loadWeights(path);
+    EXPECT_EQ(valuesOf(network, "dense1"), (std::vector<float>{1, -2, 3, 4})) << type.name;
+  }
 }
 
 TEST(NetworkFile, OfANumberThatIsNotFiniteIsRefused) {

@@ -203,6 +203,7 @@ void Trainer::State::begin(const Dataset& data, const Dataset* validation) const
 void Trainer::State::checkData(const Dataset& data, const Dataset* validation) const {
   const std::size_t classes = network.outputShape().channels;
   detail::checkFits(data, "training data", network.inputShape(), classes, options.augmentation);
+  detail::checkHasEachClass(data, "training data");
   if (validation != nullptr)
     return detail::checkFits(*validation, "validation data", network.inputShape(), classes);
   if (options.keepBest)

@@ -151,8 +151,8 @@ class Trainer {
 
   /// Trains for options.epochs epochs; another call goes on with epochs and optimiser where this one has ended.
   /// @return the report of each epoch
-  /// @throws mps::Error for data of another shape or number of classes than the network's, a wrong label, fewer pictures than a
-  /// batch has, keepBest or patience without validation data, and when the loss is no longer finite; what a callback throws comes out, too.
+  /// @throws mps::Error for data of another shape or number of classes than the network's, a wrong label, a class without pictures
+  /// that MemoryDataset was not told of, fewer pictures than a batch has, keepBest or patience without validation data, and when the loss is no longer finite; what a callback throws comes out, too.
   /// Of several ranks, which all call it: before the first step for another network, weights, options, number of pictures, kind of
   /// device or version of the library, with both values and ranks; later for weights that are no longer the same
   /// @{

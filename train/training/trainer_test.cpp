@@ -49,11 +49,13 @@ TEST(Trainer, LearnsAndPredicts) {
     loss -= std::log(static_cast<double>(all[2 * i + i % 2])) / 128;
   }
   EXPECT_LT(std::abs(loss - network.evaluate(data).loss), std::numeric_limits<float>::epsilon());
+  // Many pictures together may be added up in another order than one alone.
   std::vector<float> pixels(64);
-  data.load(5, pixels);
+  const std::uint32_t label = data.load(5, pixels);
   const std::vector<float> one = trainer.predict(pixels);
   ASSERT_EQ(one.size(), 2U);
-  for (std::size_t i = 0; i < 2; ++i) EXPECT_FLOAT_EQ(one[i], all[10 + i]);
+  EXPECT_EQ(one, network.predict(MemoryDataset({8, 8, 1}, pixels, {label})));
+  EXPECT_EQ(one[1] > one[0], all[11] > all[10]);
 }
 
 TEST(Trainer, ReportsTheAccuracyOfEachStep) {
@@ -324,6 +326,14 @@ TEST(Trainer, WrongDataAreRefused) {
             "validation data: shape of a picture is 8x4x2, expected 8x8x1, the network's");
   const MemoryDataset moreClasses({8, 8, 1}, std::vector<float>(64), {2});
   EXPECT_EQ(trouble(moreClasses), "training data: number of classes is 3, expected 2, the network's scores");
+  // Labels that somebody counts from 1.
+  const MemoryDataset fromOne({8, 8, 1}, std::vector<float>(32 * 64), std::vector<std::uint32_t>(32, 1));
+  EXPECT_EQ(trouble(fromOne),
+            "training data: number of pictures of class 0 is 0, expected some, unless classNames are given; "
+            "labels begin with 0");
+  const MemoryDataset named({8, 8, 1}, std::vector<float>(32 * 64), std::vector<std::uint32_t>(32, 1),
+                            {"cat", "dog"});
+  Trainer(smallNetwork(), {.epochs = 1, .batchSize = 16}).fit(named, fromOne);
   EXPECT_EQ(trouble(Bars(15)), "the batch size is 16, but the data set has only 15 images");
   TrainerOptions best{.epochs = 1, .batchSize = 16};
   best.keepBest = true;

@@ -453,7 +453,8 @@ def random_layer(x, chosen):
 def trained_a_little(network, chosen):
     """Running statistics, biases and factors that are not those at the beginning."""
     count, classes = 32, network.output_shape[2]
-    data = train.Dataset(chosen.random((count, *network.input_shape), np.float32), chosen.integers(classes, size=count))
+    data = train.Dataset(chosen.random((count, *network.input_shape), np.float32), chosen.integers(classes, size=count),
+                         [str(index) for index in range(classes)])
     train.Trainer(network, epochs=2, batch_size=16, learning_rate=1e-3).fit(data)
 
 

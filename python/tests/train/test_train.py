@@ -128,6 +128,16 @@ def test_wrong_data_and_options_are_refused():
         small_network().predict(np.zeros((1, 4, 8), np.float32))
 
 
+def test_labels_that_begin_with_one_are_refused():
+    pictures, labels = bars(32)
+    network = train.Network((8, 8, 1))
+    network.input.dense(3)
+    trainer = train.Trainer(network, epochs=1, batch_size=16)
+    with pytest.raises(unmetal.Error, match="number of pictures of class 0 is 0, expected some, unless class_names are given"):
+        trainer.fit(train.Dataset(pictures, labels + 1))
+    assert len(trainer.fit(train.Dataset(pictures, labels + 1, ["none", "lies", "stands"]))) == 1
+
+
 def write_png(path, pixels):
     """A PNG file of bytes in grey."""
     def chunk(name, content):
