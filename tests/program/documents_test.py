@@ -1,4 +1,5 @@
-"""The commands of docs/your-own-pictures.md, in a folder with pictures, and its example in C++; docs/network-file.md."""
+"""The commands of docs/your-own-pictures.md, in a folder with pictures, and its example in C++; docs/network-file.md; the commands
+and options that all documents name."""
 
 import json
 import os
@@ -106,6 +107,37 @@ class NetworkFiles(ProgramTest):
         shown, = re.findall(r"^    cannot use net\.json: (.*)$", self.PAGE, re.MULTILINE)
         layers = [{"kind": "relu"}] * 3 + [{"kind": "convolution", "channels": 2}]
         self.assertIn(shown, self.train_file(json.dumps({"layers": layers})).stderr)
+
+
+def commands_in(text):
+    """What a document writes as commands of the program, each in one line: (command, its options)."""
+    blocks = re.findall(r"^```sh\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    lines = [line.partition("#")[0] for block in blocks for line in block.replace("\\\n", " ").splitlines()]
+    spans = re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL))
+    for line in (*lines, *spans):
+        if found := re.match(r"(?:[\w.,:=/ -]* )?(?:\S*/)?unmetal ([a-z][a-z-]+)(?: |$)(.*)", line):
+            if found[1] != "import":
+                yield found[1], re.findall(r"(?<!\S)--[a-z][a-z-]*", found[2])
+
+
+class Commands(ProgramTest):
+    def test_documents_name_what_there_is(self):
+        helps, count = {}, 0
+        for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))):
+            for command, options in commands_in(page.read_text()):
+                if command not in helps:
+                    done = run("help", command)
+                    self.assertEqual((done.returncode, done.stderr), (0, ""), f"{page.name}: unmetal {command}")
+                    helps[command] = set(re.findall(r"--[a-z][a-z-]*", done.stdout))
+                for option in options:
+                    self.assertIn(option, helps[command], f"{page.name}: unmetal {command} {option}")
+                count += 1
+        self.assertGreater(count, 30)
+        self.assertLessEqual({"train", "eval", "predict", "export", "bench", "conform"}, set(helps))
+
+    def test_they_are_found(self):
+        text = "`unmetal a`\n```sh\nunmetal train --x 3 \\\n  --y  # --z\nmpirun -np 2 build/unmetal eval\n```\n`unmetal conform --f`"
+        self.assertEqual(list(commands_in(text)), [("train", ["--x", "--y"]), ("eval", []), ("conform", ["--f"])])
 
 
 if __name__ == "__main__":

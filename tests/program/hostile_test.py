@@ -101,6 +101,9 @@ class OtherThanFiles(ProgramTest):
                     continue  # which stands for the pictures in it
                 with self.subTest(path=path, arguments=arguments):
                     self.expect_error(arguments, f"cannot read {path}: {words}")
+        # Plans are for GPUs: a CPU's training does not even open the file. mps/convolution/check has the test of one that is read.
+        for path in (pipe, "/dev/zero"):
+            self.expect_error(self.train_arguments("new", "--plans", path), f"--plans {path}: plans are for GPUs")
         for name in ("t10k-labels-idx1-ubyte", "train-images-idx3-ubyte"):
             (self.folder / "data" / name).unlink()
             os.mkfifo(self.folder / "data" / name)

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <ctime>
 #include <map>
 #include <string>
 #include <vector>
@@ -98,6 +99,19 @@ TEST_F(Networks, LearnAFewPictures) {
     for (int i = 0; i < 25; ++i) after = step(network);
     EXPECT_LT(after, before) << name;
     EXPECT_TRUE(std::isfinite(after)) << name;
+  }
+}
+
+TEST_F(Networks, DrawingALargeOneTakesNoTime) {
+  for (const char* name : {"resnet18", "resnet50"}) {
+    NetworkOptions options;
+    options.name = name;
+    options.width = options.height = 224;
+    options.channels = 3;
+    const train::Network network = defineNetwork(device_, options);
+    const std::clock_t start = std::clock();
+    EXPECT_FALSE(network.drawing().empty());
+    EXPECT_LT(std::clock() - start, 2 * CLOCKS_PER_SEC) << name;
   }
 }
 

@@ -469,6 +469,9 @@ TEST_F(ConvolutionTranspose, MistakesAreSentences) {
   kernel->encode(buffer, in, own, false);
   run(buffer);
   EXPECT_TRUE(names(refused(own), {"convolutionGradientState", "another kernel"}));
+  EXPECT_TRUE(names(
+      errorOf([&] { kernel->encodeBatch(commands(), ImageBatch(), CNNConvolutionGradientStateBatch()); }),
+      {"CNNConvolutionTranspose", "sourceImages", "an empty batch"}));
   const std::shared_ptr<State> foreign[] = {NNGradientState::create(device_)};
   EXPECT_TRUE(names(errorOf([&] { static_cast<void>(kernel->resultState(in, foreign)); }), {"sourceStates"}));
   CNNKernel& base = *kernel;

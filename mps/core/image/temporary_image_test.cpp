@@ -172,6 +172,10 @@ TEST_F(TemporaryImageTest, IsNotMadeAfterCommit) {
 TEST_F(TemporaryImageTest, IsClosedToTheHost) {
   const auto image = written(source_);
   EXPECT_TRUE(names(errorOf([&] { valuesOf(*image); }), {"readBytes", "temporary"}));
+  for (const char* call :
+       {"setDestinationImageAllocator(Image::defaultAllocator())", "setExportFromGraph(true)",
+        "setSynchronizeResource(true)", "setImageAllocator(Image::defaultAllocator())"})
+    EXPECT_TRUE(names(errorOf([&] { valuesOf(*image); }), {call})) << "what to call instead";
   EXPECT_TRUE(names(errorOf([&] { testing::fill(*image, Values(256)); }), {"writeBytes", "temporary"}));
 }
 

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -323,6 +324,28 @@ TEST(DistributedTraining, PlantedDriftIsNamed) {
     EXPECT_NE(error.find("dense"), std::string::npos) << error;
     EXPECT_NE(error.find(": weights differs between ranks 0 and 1"), std::string::npos) << error;
   }
+}
+
+/// The rank that has it says so; the others do not go on without its part.
+TEST(DistributedTraining, D28AWrongClassIndexOfOneRankFailsTheStepOfAll) {
+  const auto communicators = test::ranks(3);
+  for (const auto& communicator : communicators) communicator->setTimeout(std::chrono::milliseconds(400));
+  const auto errors = test::runRanks(communicators, [&](const auto& communicator) {
+    const auto& device = communicator->device();
+    const auto rank = static_cast<std::size_t>(communicator->rank());
+    const Training training = withMomentum(device);
+    training.graph->setCommunicator(communicator);
+    training.graph->setBatchShare(rank, 3);
+    const auto labels = CNNLossLabels::createClassBatch(device, 1);
+    CNNLossLabels::writeClassIndices(labels, std::vector<std::uint32_t>{rank == 1 ? 3U : 0U});
+    const auto commandBuffer = device->newCommandQueue()->commandBuffer();
+    training.graph->encodeBatch(commandBuffer, {test::pictures(device, 0).slice(rank, 1)}, {labels});
+    commandBuffer->commit();
+    commandBuffer->throwIfFailed();
+  });
+  EXPECT_NE(errors[1].find("class index 3"), std::string::npos) << errors[1];
+  for (const std::size_t other : {0U, 2U})
+    EXPECT_NE(errors[other].find("rank 1 of 3 did not come"), std::string::npos) << errors[other];
 }
 
 TEST(DistributedTraining, AWrongShareOfTheBatchIsASentence) {

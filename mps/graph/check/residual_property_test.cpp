@@ -26,10 +26,10 @@ using detail::property_testing::Draw;
 
 constexpr std::size_t kClasses = 5;
 
-/// stem k x k -> TanH -> ( 3 x 3 with a stride -> TanH -> 3 x 3 ) + projection 1 x 1 with that stride -> TanH -> fully
-/// connected -> softmax cross-entropy.
+/// stem k x k -> TanH -> ( 3 x 3 with a stride -> TanH -> 3 x 3, perhaps in groups or dilated ) + projection 1 x 1 with that
+/// stride -> TanH -> fully connected -> softmax cross-entropy.
 struct Block {
-  std::size_t batch, size, stride, channels, stem, stemKernel, width;
+  std::size_t batch, size, stride, channels, stem, stemKernel, groups, width, dilation;
   int threads;
   std::uint64_t seed;
 
@@ -41,9 +41,11 @@ struct Block {
     stride = between(2, 3);
     size = stride * between(2, 7);
     channels = between(1, 4);
-    stem = between(1, 20);
-    stemKernel = draw.of<std::size_t>({1, 3, 5});
-    width = between(1, 20);
+    stem = between(1, 40);
+    stemKernel = draw.of<std::size_t>({1, 3, 5, 7});
+    groups = draw.of<std::size_t>({1, 1, 2, 3});
+    width = groups * between(1, static_cast<std::int64_t>(40 / groups));
+    dilation = draw.of<std::size_t>({1, 1, 2, 3});
     threads = detail::property_testing::drawThreads(draw);
     seed = draw.seed();
   }
@@ -51,8 +53,8 @@ struct Block {
     return std::to_string(batch) + " images " + std::to_string(size) + "x" + std::to_string(size) + "x" +
            std::to_string(channels) + ", stem " + std::to_string(stemKernel) + "x" +
            std::to_string(stemKernel) + " to " + std::to_string(stem) + " channels, stride " +
-           std::to_string(stride) + " to " + std::to_string(width) + ", " + std::to_string(threads) +
-           " threads";
+           std::to_string(stride) + " to " + std::to_string(width) + ", " + std::to_string(groups) +
+           " groups, dilation " + std::to_string(dilation) + ", " + std::to_string(threads) + " threads";
   }
 };
 
@@ -62,7 +64,7 @@ class ResidualNet {
     const auto stem = convolution(NNImageNode::create(), block.stemKernel, block.channels, block.stem, 1);
     const auto trunk = smooth(stem);
     const auto first = smooth(convolution(trunk, 3, block.stem, block.width, block.stride));
-    const auto main = convolution(first, 3, block.width, block.width, 1);
+    const auto main = CNNConvolutionNode::create(first, groupedLayer(block))->resultImage();
     const auto projection = convolution(trunk, 1, block.stem, block.width, block.stride);
     const auto sum = smooth(NNAdditionNode::create(main, projection)->resultImage());
     const auto dense =
@@ -97,6 +99,16 @@ class ResidualNet {
     auto shape = CNNConvolutionDescriptor::cnnConvolutionDescriptor(kernel, kernel, in, out);
     shape.setStrideInPixelsX(stride);
     shape.setStrideInPixelsY(stride);
+    return layerOf(shape);
+  }
+  std::shared_ptr<TrainableConvolution> groupedLayer(const Block& block) {
+    auto shape = CNNConvolutionDescriptor::cnnConvolutionDescriptor(3, 3, block.width, block.width);
+    shape.setGroups(block.groups);
+    shape.setDilationRateX(block.dilation);
+    shape.setDilationRateY(block.dilation);
+    return layerOf(shape);
+  }
+  std::shared_ptr<TrainableConvolution> layerOf(const CNNConvolutionDescriptor& shape) {
     layers_.push_back(TrainableConvolution::create(device_, shape, "layer" + std::to_string(layers_.size()),
                                                    block_.seed + layers_.size(), test::sgd(device_, 0.01F)));
     return layers_.back();

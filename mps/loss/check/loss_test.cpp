@@ -15,6 +15,8 @@
 namespace mps::loss_test {
 namespace {
 
+using testing::errorOf;
+using testing::names;
 using testing::sizeOf;
 using testing::Values;
 using testing::valuesOf;
@@ -282,6 +284,18 @@ TEST_F(Loss, D27HingeIsTheOneWhoseGradientIsPrinted) {
   EXPECT_EQ(lossOf(targets), (Values{0.5F, 0, 3, 1.25F})) << "and not 0.5, 1, 1, 1, which is max(1 - t y, 0)";
 }
 
+TEST_F(Loss, AnEmptyBatchIsNamed) {
+  const auto loss = CNNLoss::create(device_, squared());
+  loss->setLabel("none");
+  const CNNLossLabelsBatch labels;
+  const auto buffer = commands();
+  const std::vector<std::string> expected{"CNNLoss \"none\"", "sourceImages", "an empty batch"};
+  EXPECT_TRUE(names(errorOf([&] { loss->encodeBatch(buffer, ImageBatch(), labels); }), expected));
+  EXPECT_TRUE(
+      names(errorOf([&] { loss->encodeBatch(buffer, ImageBatch(), labels, ImageBatch()); }), expected));
+  EXPECT_EQ(buffer->commandCount(), 0U);
+}
+
 TEST_F(Loss, LabelsMayBeUsedAgain) {
   const auto targets = labels({1});
   EXPECT_EQ(targets->readCount(), 0U);
@@ -405,8 +419,7 @@ TEST_F(Loss, ACopyOnAnotherDeviceHasTheSameLossScale) {
 TEST_F(Loss, RefusesALossScaleWithoutReduction) {
   auto descriptor = squared(CNNReductionType::None);
   descriptor.setLossScale(LossScale::create(device_));
-  EXPECT_TRUE(testing::names(testing::errorOf([&] { CNNLoss::create(device_, descriptor); }),
-                             {"lossScale", "reduction"}));
+  EXPECT_TRUE(names(errorOf([&] { CNNLoss::create(device_, descriptor); }), {"lossScale", "reduction"}));
 }
 
 }  // namespace

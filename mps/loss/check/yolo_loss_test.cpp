@@ -397,6 +397,11 @@ TEST_F(YOLOLoss, WrongUseIsNamed) {
                                           CNNLossLabels::createClassBatch(device_, 1), ImageBatch{result});
                     }),
                     {"labels", "class indices"}));
+  const ImageBatch empty;
+  const std::vector<std::string> named{"CNNYOLOLoss", "sourceImages", "an empty batch"};
+  EXPECT_TRUE(names(errorOf([&] { kernel->encodeBatch(buffer, empty, CNNLossLabelsBatch()); }), named));
+  EXPECT_TRUE(
+      names(errorOf([&] { kernel->encodeBatch(buffer, empty, CNNLossLabelsBatch(), empty); }), named));
   const auto clipped = CNNYOLOLoss::create(device_, squares());
   clipped->setClipRect({{0, 0, 0}, {1, 1, 1}});
   EXPECT_TRUE(names(errorOf([&] { clipped->encode(buffer, raw_, none, result); }), {"offset and clipRect"}));

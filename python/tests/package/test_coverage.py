@@ -3,6 +3,8 @@ docstring, under the name that the rule gives it: snake_case; x() and setX(value
 
 import pathlib
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -242,3 +244,12 @@ def test_the_reader_finds_what_is_there():
     assert ("mps::GetPreferredDevice", "function") in set(declarations("mps/core/kernel/command_buffer.hpp"))
     assert ("mps::Offset::x", "method") in set(declarations("mps/core/types/types.hpp"))
     assert len(set(declarations("mps/core/kernel/cnn_binary_kernel.hpp"))) > 30
+
+
+def test_random_calls_list_what_they_cannot_reach():
+    """Public classes of C++ without a binding, by the lists above."""
+    done = subprocess.run([sys.executable, ROOT / "python" / "tests" / "random_calls", "--list"], capture_output=True, text=True,
+                          timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    listed = dict(line.split(": ", 1) for line in done.stdout.splitlines())
+    assert listed.items() <= ELSEWHERE.items() and "mps::Coder" in listed

@@ -4,6 +4,8 @@ import ast
 import enum
 import pathlib
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -28,6 +30,13 @@ def test_typed_stubs():
     assert re.search(r"def kernel_width\(self\) -> int:", text)
     assert "from unmetal._core import mtl as mtl" in text and "class Error(RuntimeError):" in text
     assert "def encode(self, command_buffer: mtl.CommandBuffer, source_image: Image) -> Image:" in text
+
+
+def test_the_extension_is_hardened():
+    """RELRO, all symbols bound at start, stack protector and checked calls of the C library."""
+    check = pathlib.Path(__file__).resolve().parents[3] / "tests" / "check_hardening.py"
+    done = subprocess.run([sys.executable, "-B", check, "--files", unmetal._core.__file__], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def declared(node):

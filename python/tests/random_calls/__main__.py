@@ -38,7 +38,7 @@ def options():
 
 def unbound_classes():
     """Public classes of the headers that Python does not have, and why."""
-    sys.path.insert(0, str(FOLDER.parent))
+    sys.path.insert(0, str(FOLDER.parent / "package"))
     import test_coverage as coverage
 
     public = {name for header in coverage.headers() for name, kind in coverage.declarations(header) if kind == "class"}

@@ -211,6 +211,17 @@ TEST_F(GradientKernel, WrongSizesKindsAndStatesAreRefused) {
             "");
 }
 
+TEST_F(GradientKernel, AnEmptyBatchIsNamed) {
+  gradient_->setLabel("none");
+  const ImageBatch none;
+  const auto buffer = commands();
+  const std::vector<std::string> expected{"ScaleGradient \"none\"", "sourceGradients", "an empty batch"};
+  EXPECT_TRUE(names(errorOf([&] { gradient_->encodeBatch(buffer, none, none, StateBatch()); }), expected));
+  EXPECT_TRUE(
+      names(errorOf([&] { gradient_->encodeBatch(buffer, none, none, StateBatch(), none); }), expected));
+  EXPECT_EQ(buffer->commandCount(), 0U);
+}
+
 TEST_F(GradientKernel, ExchangedImagesAreToldByTheirSizes) {
   scale_->setClipRect({{0, 0, 0}, {2, 1, 1}});
   gradient_->setLabel("layer");
