@@ -24,85 +24,18 @@ namespace {
 
 namespace train = unmetal::train;
 using train::Features;
-using train::MemoryDataset;
 using train::Network;
 using Device = std::shared_ptr<mtl::Device>;
-/// {height, width, channels}.
 /// A layer with its own class, which Python knows; the base class it does not.
 using AnyLayer = std::variant<
     std::shared_ptr<mps::TrainableConvolution>, std::shared_ptr<mps::TrainableBatchNormalization>,
     std::shared_ptr<mps::TrainableInstanceNormalization>, std::shared_ptr<mps::TrainableGroupNormalization>>;
-
-using Extents = std::tuple<std::size_t, std::size_t, std::size_t>;
 
 AnyLayer withItsClass(const std::shared_ptr<mps::TrainableLayer>& layer) {
   if (auto convolution = std::dynamic_pointer_cast<mps::TrainableConvolution>(layer)) return convolution;
   if (auto batch = std::dynamic_pointer_cast<mps::TrainableBatchNormalization>(layer)) return batch;
   if (auto instance = std::dynamic_pointer_cast<mps::TrainableInstanceNormalization>(layer)) return instance;
   return std::dynamic_pointer_cast<mps::TrainableGroupNormalization>(layer);
-}
-
-Extents extentsOf(const train::Shape& shape) {
-  return {shape.height, shape.width, shape.channels};
-}
-
-train::Shape shapeOf(const Extents& extents) {
-  return {std::get<0>(extents), std::get<1>(extents), std::get<2>(extents)};
-}
-
-/// Of an array [picture][row][column][channel], or without channels.
-train::Shape shapeOf(const GivenArray& array, const char* owner) {
-  if (array.ndim() != 3 && array.ndim() != 4)
-    throw mps::Error(owner, "pictures", std::to_string(array.ndim()) + "-dimensional",
-                     "3 dimensions (picture, row, column), or 4 with channels");
-  return {array.shape(1), array.shape(2), array.ndim() == 4 ? array.shape(3) : 1};
-}
-
-template <class T>
-std::vector<T> valuesOf(const GivenArray& array) {
-  const auto* begin = static_cast<const T*>(array.data());
-  return {begin, begin + array.size()};
-}
-
-[[noreturn]] void throwType(const char* owner, const char* argument, const char* expected) {
-  throw mps::Error(owner, argument, "an array of another type", expected);
-}
-
-template <class T>
-std::vector<std::uint32_t> checkedLabels(const GivenArray& array) {
-  std::vector<std::uint32_t> labels;
-  for (const T label : valuesOf<T>(array)) {
-    if (std::cmp_less(label, 0) || std::cmp_greater(label, std::numeric_limits<std::uint32_t>::max()))
-      throw mps::Error("Dataset", "label of picture " + std::to_string(labels.size()), std::to_string(label),
-                       "0 or more, below the number of classes");
-    labels.push_back(static_cast<std::uint32_t>(label));
-  }
-  return labels;
-}
-
-std::vector<std::uint32_t> labelsOf(const GivenArray& array) {
-  if (array.ndim() != 1)
-    throw mps::Error("Dataset", "labels", std::to_string(array.ndim()) + "-dimensional", "1 dimension");
-  const nb::dlpack::dtype type = array.dtype();
-  if (type == nb::dtype<std::uint8_t>()) return checkedLabels<std::uint8_t>(array);
-  if (type == nb::dtype<std::int8_t>()) return checkedLabels<std::int8_t>(array);
-  if (type == nb::dtype<std::uint16_t>()) return checkedLabels<std::uint16_t>(array);
-  if (type == nb::dtype<std::int16_t>()) return checkedLabels<std::int16_t>(array);
-  if (type == nb::dtype<std::uint32_t>()) return checkedLabels<std::uint32_t>(array);
-  if (type == nb::dtype<std::int32_t>()) return checkedLabels<std::int32_t>(array);
-  if (type == nb::dtype<std::uint64_t>()) return checkedLabels<std::uint64_t>(array);
-  if (type == nb::dtype<std::int64_t>()) return checkedLabels<std::int64_t>(array);
-  throwType("Dataset", "labels", "whole numbers");
-}
-
-MemoryDataset datasetOf(const GivenArray& pictures, const GivenArray& labels,
-                        const std::vector<std::string>& classNames) {
-  const train::Shape shape = shapeOf(pictures, "Dataset");
-  if (pictures.dtype() == nb::dtype<std::uint8_t>())
-    return {shape, valuesOf<std::uint8_t>(pictures), labelsOf(labels), classNames};
-  if (pictures.dtype() == nb::dtype<float>())
-    return {shape, valuesOf<float>(pictures), labelsOf(labels), classNames};
-  throwType("Dataset", "pictures", "uint8 or float32");
 }
 
 /// An array that owns its numbers: one row for each picture.
@@ -117,15 +50,7 @@ std::vector<float> probabilitiesOf(const Network& network, const GivenArray& pic
   const train::Shape shape = shapeOf(pictures, "Network");
   if (shape != network.inputShape())
     throw mps::Error("Network", "shape of a picture", describe(shape), describe(network.inputShape()));
-  std::vector<float> pixels;
-  if (pictures.dtype() == nb::dtype<float>()) {
-    pixels = valuesOf<float>(pictures);
-  } else if (pictures.dtype() == nb::dtype<std::uint8_t>()) {
-    for (const std::uint8_t value : valuesOf<std::uint8_t>(pictures))
-      pixels.push_back(static_cast<float>(value) / 255.0F);
-  } else {
-    throwType("Network", "pictures", "uint8 or float32");
-  }
+  const std::vector<float> pixels = pixelsOf(pictures, "Network");
   const LockReleased released;
   return network.predict(pixels);
 }
@@ -137,108 +62,6 @@ Floats predict(const Network& network, const GivenArray& pictures) {
 }
 
 namespace {
-
-void bindAnyDataset(nb::module_& module) {
-  nb::enum_<train::Split>(module, "Split", "Parts of a data set.")
-      .value("Training", train::Split::Training)
-      .value("Test", train::Split::Test);
-  nb::class_<train::Dataset> dataset(module, "AnyDataset", "Pictures of one shape with a class each.");
-  dataset.def("__len__", [](const train::Dataset& self) { return self.size(); });
-  readOnly(
-      dataset, "shape", [](const train::Dataset& self) { return extentsOf(self.shape()); },
-      "(height, width, channels) of each picture.");
-  readOnly(
-      dataset, "class_names", [](const train::Dataset& self) { return self.classNames(); },
-      "Of all classes.");
-  dataset.def(
-      "load",
-      [](const train::Dataset& self, std::int64_t index) {
-        const train::Shape shape = self.shape();
-        auto* pixels = new std::vector<float>(shape.count());
-        const nb::capsule owner(
-            pixels, [](void* pointer) noexcept { delete static_cast<std::vector<float>*>(pointer); });
-        const std::uint32_t label = self.load(indexOf(index, self.size()), *pixels);
-        return std::pair(Floats(pixels->data(), {shape.height, shape.width, shape.channels}, owner), label);
-      },
-      "index"_a, "A picture as float32, and its class.");
-}
-
-void bindPictureFolder(nb::module_& module) {
-  nb::class_<train::PictureFolder, train::Dataset> folder(
-      module, "PictureFolder",
-      "PNG and JPEG files, a folder for each class; or folders train and val, validation or test, with those "
-      "inside. Pictures are scaled to cover the size, and what sticks out is cut off.");
-  folder.def(
-      "__init__",
-      [](train::PictureFolder* self, const std::filesystem::path& path, train::Split split,
-         const Extents& size, double validation, bool skipBad, std::optional<std::uint64_t> memory,
-         std::size_t threads) {
-        const LockReleased released;
-        new (self) train::PictureFolder(path, split,
-                                        {.size = shapeOf(size),
-                                         .validation = validation,
-                                         .skipBad = skipBad,
-                                         .memory = memory,
-                                         .threads = threads,
-                                         .skipBadName = "skip_bad"});
-      },
-      "folder"_a, "split"_a, nb::kw_only(), "size"_a = Extents(64, 64, 3), "validation"_a = 0.2,
-      "skip_bad"_a = false, "memory"_a.none() = nb::none(), "threads"_a = 0,
-      "size: (height, width, channels), 1 or 3 channels. validation: the share of each class that Split.Test "
-      "has. skip_bad: what cannot be used is left out, not an error. memory: bytes of decoded pictures that "
-      "are "
-      "kept, half of the machine's but at most 2 GiB unless given; the others are decoded again in each "
-      "epoch. threads: that decode pictures now; 0: as many as there are processors.");
-  readOnly(
-      folder, "left_out", [](const train::PictureFolder& self) { return self.leftOut(); },
-      "A sentence for each thing that was left out.");
-  folder.def(
-      "file",
-      [](const train::PictureFolder& self, std::int64_t index) {
-        return self.file(indexOf(index, self.size()));
-      },
-      "index"_a, "The file of a picture.");
-}
-
-void bindDataset(nb::module_& module) {
-  bindAnyDataset(module);
-  nb::class_<MemoryDataset, train::Dataset> dataset(module, "Dataset",
-                                                    "Pictures in memory, with a class each.");
-  dataset.def(
-      "__init__",
-      [](MemoryDataset* self, const GivenArray& pictures, const GivenArray& labels,
-         const std::vector<std::string>& classNames) {
-        new (self) MemoryDataset(datasetOf(pictures, labels, classNames));
-      },
-      "pictures"_a, "labels"_a, "class_names"_a = std::vector<std::string>{},
-      "Copies arrays [picture][row][column][channel], or without channels, of uint8 (255 is 1.0) or float32, "
-      "and their "
-      "classes from 0. Without class_names there are as many classes as the labels have.");
-  nb::class_<train::SyntheticDataset, MemoryDataset> synthetic(
-      module, "SyntheticDataset",
-      "Generated pictures in 10 classes, which a network learns within a few steps: for tests and "
-      "benchmarks.");
-  synthetic.def(
-      "__init__",
-      [](train::SyntheticDataset* self, train::Split split, const Extents& shape) {
-        new (self) train::SyntheticDataset(split, shapeOf(shape));
-      },
-      "split"_a, "shape"_a = Extents(28, 28, 1), "shape: (height, width, channels), sides from 4 to 16384.");
-  bindPictureFolder(module);
-  module.def(
-      "fashion_mnist",
-      [](train::Split split, const std::filesystem::path& folder) {
-        return train::fashionMnist(split, folder);
-      },
-      "split"_a, "folder"_a = std::filesystem::path(train::fashionMnistFolder),
-      "Fashion-MNIST: 60,000 training and 10,000 test pictures of clothes, 28 x 28 x 1, 10 classes, from the "
-      "files of "
-      "Debian's package dataset-fashion-mnist; or MNIST from a folder.");
-  module.def(
-      "cifar10", &train::cifar10, "split"_a, "folder"_a,
-      "CIFAR-10: 50,000 training and 10,000 test pictures, 32 x 32 x 3, 10 classes, from the files of its "
-      "binary version.");
-}
 
 void bindNormalization(nb::module_& module) {
   using train::Normalization;
@@ -506,7 +329,7 @@ void bindTrain(nb::module_& module) {
       .value("Nearest", train::UpsamplingMode::Nearest, "Each is repeated.")
       .value("Bilinear", train::UpsamplingMode::Bilinear, "Between the centres of pixels.");
   bindEvaluation(module);
-  bindDataset(module);
+  bindDatasets(module);
   bindNormalization(module);
   nb::class_<Features> features(
       module, "Features",

@@ -180,6 +180,85 @@ def test_generated_pictures_and_cifar(tmp_path):
     assert len(cifar) == 1 and cifar.load(0)[1] == 7
 
 
+class Bars(train.AnyDataset):
+    """Pictures that are made when they are asked for."""
+
+    shape = (8, 8, 1)
+    class_names = ["lies", "stands"]
+
+    def __init__(self, dtype=np.float32):
+        super().__init__()
+        self.dtype = dtype
+        self.loaded = 0
+
+    def __len__(self):
+        return 64
+
+    def load(self, index):
+        self.loaded += 1
+        picture = np.zeros((8, 8), self.dtype)
+        picture[(slice(None), index // 2 % 8) if index % 2 else index // 2 % 8] = 255 if self.dtype == np.uint8 else 1
+        return picture, index % 2
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.uint8])
+def test_a_data_set_of_ones_own(dtype):
+    data = Bars(dtype)
+    network = small_network()
+    reports = train.Trainer(network, epochs=10, batch_size=16, learning_rate=0.01, loader_threads=3).fit(data, data)
+    assert reports[-1].validation.accuracy == 1 and data.loaded >= 20 * len(data)
+    memory = [data.load(i) for i in range(len(data))]
+    assert np.array_equal(train.Normalization.of(data).mean,
+                          train.Normalization.of(train.Dataset(*map(np.array, zip(*memory)))).mean)
+
+
+@pytest.mark.parametrize("name, value, error, sentence", [
+    ("shape", (8, 8), TypeError, r"shape .*\(height, width, channels\)"),
+    ("class_names", 2, TypeError, "class_names .* a list of names"),
+    ("__len__", lambda self: -1, TypeError, r"what __len__\(\) returns .* a number of pictures"),
+    ("load", lambda self, index: 3, TypeError, r"what load\(\) returns .* \(array, class\)"),
+    ("load", lambda self, index: (np.zeros((8, 7), np.float32), 0), unmetal.ArgumentError,
+     "shape of picture [0-9]+ is 8x7x1, expected 8x8x1"),
+    ("load", lambda self, index: (np.zeros(64, np.float32), 0), unmetal.ArgumentError, "expected 8x8x1"),
+    ("load", lambda self, index: (np.zeros((8, 8)), 0), unmetal.ArgumentError, "expected uint8 or float32"),
+    ("load", lambda self, index: (np.zeros((8, 8), np.float32), 2), unmetal.ArgumentError,
+     "class of picture [0-9]+ is 2, expected 0 to 1"),
+    ("load", lambda self, index: (np.zeros((8, 8), np.float32), -1), unmetal.ArgumentError, "is -1, expected 0 to 1"),
+    ("load", lambda self, index: {}[index], KeyError, ""),
+])
+def test_a_wrong_data_set_of_ones_own_is_refused(name, value, error, sentence):
+    wrong = type("Wrong", (Bars,), {name: value})()
+    with pytest.raises(error, match=sentence):
+        train.Trainer(small_network(), epochs=1, batch_size=16, loader_threads=2).fit(wrong)
+
+
+@pytest.mark.parametrize("name", ["shape", "class_names", "__len__", "load"])
+def test_what_a_data_set_lacks_is_named(name):
+    members = {key: member for key, member in vars(Bars).items() if key in {"shape", "class_names", "__len__", "load"}}
+    del members[name]
+    lacking = type("Lacking", (train.AnyDataset,), members)()
+    with pytest.raises(NotImplementedError, match=name):
+        train.Trainer(small_network(), epochs=1).fit(lacking)
+    with pytest.raises(NotImplementedError, match=name):
+        {"__len__": len, "load": lambda data: data.load(0)}.get(name, lambda data: getattr(data, name))(lacking)
+
+
+def write_idx(path, array):
+    path.write_bytes(struct.pack(f">I{array.ndim}I", 0x800 + array.ndim, *array.shape) + array.astype(np.uint8).tobytes())
+
+
+def test_files_of_the_idx_format(tmp_path):
+    pictures = random.integers(256, size=(3, 4, 5), dtype=np.uint8)
+    write_idx(tmp_path / "images", pictures)
+    write_idx(tmp_path / "labels", np.array([1, 0, 2]))
+    data = train.read_idx_dataset(tmp_path / "images", tmp_path / "labels", ["a", "b", "c"])
+    assert (len(data), data.shape, data.class_names) == (3, (4, 5, 1), ["a", "b", "c"])
+    picture, label = data.load(2)
+    assert label == 2 and np.array_equal(picture[:, :, 0], pictures[2] / np.float32(255))
+    with pytest.raises(unmetal.Error, match="labels"):
+        train.read_idx_dataset(tmp_path / "images", tmp_path / "images")
+
+
 def test_normalization_is_stored(tmp_path):
     pictures, _ = bars(4)
     network = small_network()
