@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "mtl/command.hpp"
 #include "mtl/command_buffer.hpp"
 #include "mtl/log.hpp"
 #include "mtl/stream.hpp"

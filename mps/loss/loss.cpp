@@ -7,6 +7,7 @@
 #include "mps/core/types/error.hpp"
 #include "mps/loss/loss_call.hpp"
 #include "mps/loss/loss_labels.hpp"
+#include "mtl/command.hpp"
 #include "mtl/command_buffer.hpp"
 
 namespace mps {

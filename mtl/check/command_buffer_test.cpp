@@ -1,5 +1,6 @@
 #include "mtl/command_buffer.hpp"
 #include "mtl/back_ends.hpp"
+#include "mtl/command.hpp"
 
 #include <gtest/gtest.h>
 

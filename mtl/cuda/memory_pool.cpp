@@ -4,6 +4,7 @@
 #include <mutex>
 #include <utility>
 
+#include "mtl/command.hpp"
 #include "mtl/command_buffer.hpp"
 
 namespace mtl::cuda {

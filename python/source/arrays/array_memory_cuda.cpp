@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "mtl/command.hpp"
 #include "mtl/command_buffer.hpp"
 #include "mtl/cuda/api.hpp"
 #include "mtl/cuda/captured_graph.hpp"
