@@ -2,7 +2,6 @@
 
 #include "mtl/buffer.hpp"
 #include "mtl/command.hpp"
-#include "mtl/command_buffer.hpp"
 #include "mtl/error.hpp"
 #include "mtl/memory.hpp"
 #include "mtl/read_only_memory.hpp"

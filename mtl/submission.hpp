@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "mtl/command.hpp"
-#include "mtl/command_buffer.hpp"
 #include "mtl/log.hpp"
 #include "mtl/stream.hpp"
 #include "mtl/worker.hpp"

@@ -15,7 +15,6 @@
 #include "mps/core/types/checked_number.hpp"
 #include "mps/core/types/error.hpp"
 #include "mtl/command.hpp"
-#include "mtl/command_buffer.hpp"
 #include "mtl/device.hpp"
 #include "mtl/memory.hpp"
 

@@ -8,7 +8,6 @@
 #include "mps/core/types/error.hpp"
 #include "mtl/buffer.hpp"
 #include "mtl/command.hpp"
-#include "mtl/command_buffer.hpp"
 #include "mtl/memory.hpp"
 
 namespace mps {

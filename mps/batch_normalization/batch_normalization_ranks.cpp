@@ -8,7 +8,6 @@
 #include "mps/distributed/communicator.hpp"
 #include "mtl/buffer.hpp"
 #include "mtl/command.hpp"
-#include "mtl/command_buffer.hpp"
 #include "mtl/memory.hpp"
 
 /// One batch on several ranks.

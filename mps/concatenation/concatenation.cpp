@@ -13,7 +13,6 @@
 #include "mps/core/types/as_signed.hpp"
 #include "mps/core/types/error.hpp"
 #include "mtl/command.hpp"
-#include "mtl/command_buffer.hpp"
 #include "mtl/device.hpp"
 
 namespace mps {

@@ -11,7 +11,6 @@
 #include "mps/distributed/communicator.hpp"
 #include "mtl/buffer.hpp"
 #include "mtl/command.hpp"
-#include "mtl/command_buffer.hpp"
 #include "mtl/command_queue.hpp"
 #include "mtl/device.hpp"
 #include "mtl/memory.hpp"

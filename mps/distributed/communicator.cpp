@@ -15,7 +15,6 @@
 #include "mtl/back_ends.hpp"
 #include "mtl/buffer.hpp"
 #include "mtl/command.hpp"
-#include "mtl/command_buffer.hpp"
 #include "mtl/device.hpp"
 #include "mtl/memory.hpp"
 

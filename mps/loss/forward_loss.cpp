@@ -10,7 +10,6 @@
 #include "mps/core/types/error.hpp"
 #include "mps/loss/loss_call.hpp"
 #include "mtl/command.hpp"
-#include "mtl/command_buffer.hpp"
 
 namespace mps {
 

@@ -8,7 +8,6 @@
 #include "mps/loss/loss_call.hpp"
 #include "mps/loss/loss_labels.hpp"
 #include "mtl/command.hpp"
-#include "mtl/command_buffer.hpp"
 
 namespace mps {
 

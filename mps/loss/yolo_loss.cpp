@@ -15,7 +15,6 @@
 #include "mps/loss/loss_problem.hpp"
 #include "mps/loss/yolo_loss_problem.hpp"
 #include "mtl/command.hpp"
-#include "mtl/command_buffer.hpp"
 #include "mtl/device.hpp"
 #include "mtl/memory.hpp"
 

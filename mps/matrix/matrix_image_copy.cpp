@@ -6,7 +6,6 @@
 #include "mps/core/types/error.hpp"
 #include "mps/matrix/matrix_problem.hpp"
 #include "mtl/command.hpp"
-#include "mtl/command_buffer.hpp"
 
 namespace mps {
 namespace {

@@ -10,7 +10,6 @@
 #include "mps/matrix/matrix_problem.hpp"
 #include "mtl/buffer.hpp"
 #include "mtl/command.hpp"
-#include "mtl/command_buffer.hpp"
 #include "mtl/device.hpp"
 #include "mtl/memory.hpp"
 

@@ -7,7 +7,6 @@
 #include "mps/optimizer/gradient_norm.hpp"
 #include "mps/optimizer/optimizer_problem.hpp"
 #include "mtl/command.hpp"
-#include "mtl/command_buffer.hpp"
 
 namespace mps {
 class LossScale;

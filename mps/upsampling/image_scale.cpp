@@ -11,7 +11,6 @@
 #include "mps/core/types/error.hpp"
 #include "mps/upsampling/upsampling_call.hpp"
 #include "mtl/command.hpp"
-#include "mtl/command_buffer.hpp"
 #include "mtl/device.hpp"
 
 namespace mps {

@@ -1,4 +1,3 @@
-#include "mtl/command_buffer.hpp"
 #include "mtl/back_ends.hpp"
 #include "mtl/command.hpp"
 

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "mtl/command.hpp"
-#include "mtl/command_buffer.hpp"
 
 namespace mtl::cuda {
 namespace {

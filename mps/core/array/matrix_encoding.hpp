@@ -12,7 +12,6 @@
 #include "mps/core/array/matrix_kernel.hpp"
 #include "mps/core/plan/tensor_copy.hpp"
 #include "mtl/command.hpp"
-#include "mtl/command_buffer.hpp"
 
 /// One encode of a matrix kernel, from its arguments to recorded calls.
 namespace mps::detail {

@@ -8,7 +8,6 @@
 #include "mps/core/plan/tensor_copy.hpp"
 #include "mps/core/types/error.hpp"
 #include "mtl/command.hpp"
-#include "mtl/command_buffer.hpp"
 #include "mtl/device.hpp"
 #include "mtl/memory.hpp"
 

@@ -21,7 +21,6 @@
 #include "mps/core/types/window_geometry.hpp"
 
 #include "mtl/command.hpp"
-#include "mtl/command_buffer.hpp"
 
 /// How a kernel's call becomes a recorded command: the part that all kernels share. The library's own.
 namespace mps::detail {

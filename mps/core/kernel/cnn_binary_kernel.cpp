@@ -6,7 +6,6 @@
 #include "mps/core/kernel/several_sources.hpp"
 #include "mps/core/types/error.hpp"
 #include "mtl/command.hpp"
-#include "mtl/command_buffer.hpp"
 #include "mtl/device.hpp"
 
 namespace mps {

@@ -4,7 +4,6 @@
 #include "mps/core/kernel/call.hpp"
 #include "mps/core/layer/row_sum.hpp"
 #include "mtl/command.hpp"
-#include "mtl/command_buffer.hpp"
 #include "mtl/cpu/stream.hpp"
 #include "mtl/memory.hpp"
 

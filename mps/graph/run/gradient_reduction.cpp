@@ -6,7 +6,6 @@
 #include "mps/core/types/error.hpp"
 #include "mtl/buffer.hpp"
 #include "mtl/command.hpp"
-#include "mtl/command_buffer.hpp"
 #include "mtl/device.hpp"
 #include "mtl/memory.hpp"
 #include "mtl/stream.hpp"

@@ -14,7 +14,6 @@
 #include "mps/core/types/error.hpp"
 #include "mps/graph/run/graph_run.hpp"
 #include "mtl/command.hpp"
-#include "mtl/command_buffer.hpp"
 #include "mtl/command_queue.hpp"
 #include "mtl/device.hpp"
 #include "mtl/memory.hpp"

@@ -10,7 +10,6 @@
 #include "mps/graph/layout/graph_layout.hpp"
 
 #include "mtl/command.hpp"
-#include "mtl/command_buffer.hpp"
 
 namespace mtl {
 class CommandQueue;

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "mtl/command.hpp"
-#include "mtl/command_buffer.hpp"
 #include "mtl/cuda/api.hpp"
 #include "mtl/cuda/captured_graph.hpp"
 #include "mtl/cuda/stream.hpp"
