@@ -72,12 +72,12 @@ class ImageBatch {
     checkElementSize(sizeof(std::ranges::range_value_t<Elements>));
     readBytes(std::as_writable_bytes(std::span(destination)), layout);
   }
+  [[nodiscard]] bool isTemporary() const;
 
   /// @name The library's own
   /// @{
   /// Size and format of each image. Needs a batch with images, or an empty slice of one.
   [[nodiscard]] const ImageDescriptor& descriptor() const;
-  [[nodiscard]] bool isTemporary() const;
   /// The block, when this is a range of one; null for loose images.
   [[nodiscard]] std::shared_ptr<detail::ImageStorage> blockStorage() const;
   [[nodiscard]] std::size_t firstInBlock() const { return first_; }
