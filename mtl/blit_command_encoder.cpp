@@ -1,7 +1,7 @@
 #include "mtl/blit_command_encoder.hpp"
 
 #include "mtl/buffer.hpp"
-#include "mtl/command_buffer.hpp"
+#include "mtl/command.hpp"
 #include "mtl/error.hpp"
 #include "mtl/memory.hpp"
 #include "mtl/read_only_memory.hpp"

@@ -2,6 +2,7 @@
 
 #include "mtl/back_ends.hpp"
 #include "mtl/blit_command_encoder.hpp"
+#include "mtl/command.hpp"
 #include "mtl/command_queue.hpp"
 #include "mtl/device.hpp"
 #include "mtl/error.hpp"

@@ -1,25 +1,21 @@
 #pragma once
 
-#include <array>
 #include <cstddef>
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "mtl/content.hpp"
-
 namespace mtl {
 
 class BlitCommandEncoder;
+struct Command;
 class CommandQueue;
 class Device;
 class Heap;
 class Log;
-class Memory;
-class Stream;
+struct RecordingMark;
 class Submission;
 
 enum class CommandBufferStatus : unsigned {
@@ -50,28 +46,6 @@ struct CommandBufferError {
   std::string message;
 };
 
-/// Stands for bytes that a command reads or writes; keeps the mark of their content, not the block.
-struct ContentMark {
-  /// All of a block.
-  ContentMark(const std::shared_ptr<Memory>& memory);  // NOLINT: implicit, so that blocks can be listed
-  /// Some of its bytes.
-  ContentMark(const Memory& memory, const ByteRegion& bytes);
-
-  [[nodiscard]] std::string failure() const { return content->failure(region); }
-  void setFailure(const std::string& message) const { content->setFailure(region, message); }
-  void clearFailure() const { content->clearFailure(region); }
-
-  std::shared_ptr<Content> content;
-  ByteRegion region;
-};
-
-/// Says what a command does, so that a device can keep a sequence of commands and run it again (CUDA graphs):
-/// commands with equal keys do the same.
-struct ReplayKey {
-  std::shared_ptr<const void> work;         ///< null: always run by itself
-  std::array<std::uint64_t, 23> numbers{};  ///< what the work runs on: addresses and per-step scalars
-};
-
 /// When one command of a buffer was at work (what Metal's counter sample buffers tell of the borders of encoders).
 struct CommandTime {
   std::string label;  ///< class and label of the kernel, e.g. CNNConvolution "conv1"
@@ -79,31 +53,6 @@ struct CommandTime {
   double end = 0;
   double bytes = 0;       ///< of the memory that it reads and writes, each once
   double operations = 0;  ///< multiplications and additions of convolutions and matrix products; 0 of others
-};
-
-/// One recorded piece of work. The library's own.
-struct Command {
-  std::string label;                 ///< kernel and label, for messages
-  double operations = 0;             ///< as in CommandTime
-  std::function<void(Stream&)> run;  ///< called on the executing thread, once unless it has a replay key
-  ReplayKey replay = {};
-  std::vector<ContentMark> reads;   ///< invalid content makes the command fail
-  std::vector<ContentMark> writes;  ///< marked invalid when the command does not run to its end
-  /// Marked invalid when the condition leaves the command out: the host has counted a part that they then lack.
-  std::vector<ContentMark> lacking;
-  /// Asked when the command is due; false leaves it out, with what it would have written as it was. Empty: it
-  /// always runs. What it throws makes the command fail.
-  std::function<bool(Stream&)> condition;
-  std::vector<std::shared_ptr<const void>> retained;  ///< kept alive until the buffer has completed
-
-  /// Why something that it reads is invalid; empty while all is good.
-  [[nodiscard]] std::string invalidRead() const;
-};
-
-/// A place in what a command buffer has recorded. The library's own.
-struct RecordingMark {
-  std::size_t commands = 0;
-  std::size_t ifDropped = 0;  ///< functions given to CommandBuffer::ifDropped
 };
 
 /// A list of recorded work (Metal's MTLCommandBuffer).
@@ -181,51 +130,39 @@ class CommandBuffer : public std::enable_shared_from_this<CommandBuffer> {
   /// buffer has completed, and when it has failed. Of a buffer that is committed in pieces those of all pieces that have completed.
   [[nodiscard]] std::vector<CommandTime> commandTimes() const;
 
-  /// The library's own: appends work. @throws Error after commit.
+  /// @name The library's own
+  /// @{
+  /// Appends work. @throws Error after commit.
   virtual void append(Command command);
-  /// The library's own: throws Error when the buffer was committed already or an encoder is open.
+  /// Throws Error when the buffer was committed already or an encoder is open.
   void checkOpen() const;
-  /// The library's own: throws Error, for something that is synchronized or the like, unless it is of this device.
+  /// Throws Error, for something that is synchronized or the like, unless it is of this device.
   void checkDevice(const char* what, const std::shared_ptr<Device>& device) const;
-  /// The library's own: number of commands recorded so far.
+  /// Number of commands recorded so far.
   [[nodiscard]] std::size_t commandCount() const;
-  /// The library's own: should the buffer be let go uncommitted, another one runs in its place, with what the
+  /// Should the buffer be let go uncommitted, another one runs in its place, with what the
   /// function records there: before those that were enqueued behind it, or as one that is committed then. For what
   /// encoding has changed on the host already. Called in the order of encoding; destroyed by commit before any command
   /// runs.
   void ifDropped(std::function<void(CommandBuffer&)> record);
-  /// The library's own: how much is recorded; rollback() takes back what came later.
+  /// How much is recorded; rollback() takes back what came later.
   [[nodiscard]] RecordingMark recorded() const;
   void rollback(const RecordingMark& mark);
-  /// The library's own: where temporary objects of this buffer live.
+  /// Where temporary objects of this buffer live.
   [[nodiscard]] const std::shared_ptr<Heap>& heap() const;
-  /// The library's own: what is recorded; all faces of one buffer share it.
+  /// What is recorded; all faces of one buffer share it.
   [[nodiscard]] virtual const std::shared_ptr<Submission>& submission() const { return submission_; }
-  /// The library's own: whether a recorded command may be left out without failing.
+  /// Whether a recorded command may be left out without failing.
   [[nodiscard]] virtual bool mayLeaveOut() const { return false; }
-  /// The library's own: submission() for what is thread safe, while another thread encodes.
+  /// Submission() for what is thread safe, while another thread encodes.
   [[nodiscard]] virtual std::shared_ptr<Submission> current() const { return submission_; }
+  /// @}
 
  protected:
   std::shared_ptr<Submission> submission_;
 
  private:
   std::shared_ptr<CommandQueue> commandQueue_;  ///< that of every submission behind this
-};
-
-/// Drops what was recorded since construction unless keep() is called: a failed encode leaves no trace. Until keep() or
-/// its end nobody can commit the buffer. @throws Error when it was committed already, or the process is ending
-class RecordingGuard {
- public:
-  explicit RecordingGuard(CommandBuffer& commandBuffer);
-  ~RecordingGuard();
-  RecordingGuard(const RecordingGuard&) = delete;
-  RecordingGuard& operator=(const RecordingGuard&) = delete;
-  void keep();
-
- private:
-  std::shared_ptr<Submission> submission_;  ///< null: kept
-  RecordingMark mark_;
 };
 
 }  // namespace mtl

@@ -37,15 +37,18 @@ class CommandQueue : public std::enable_shared_from_this<CommandQueue> {
   [[nodiscard]] const std::string& label() const { return label_; }
   void setLabel(std::string label) { label_ = std::move(label); }
 
-  /// The library's own: temporary memory of this queue's buffers.
+  /// @name The library's own
+  /// @{
+  /// Temporary memory of this queue's buffers.
   [[nodiscard]] const std::shared_ptr<Heap>& heap() const { return heap_; }
-  /// The library's own: a heap for a buffer that is committed in pieces; returns to the queue for the next
+  /// A heap for a buffer that is committed in pieces; returns to the queue for the next
   /// such buffer when the last owner lets go.
   std::shared_ptr<Heap> leaseHeap();
-  /// The library's own: a submission of this queue, counted against the limit; null when the queue was full for so long.
+  /// A submission of this queue, counted against the limit; null when the queue was full for so long.
   std::shared_ptr<Submission> newSubmission(std::optional<std::chrono::milliseconds> most = {});
-  /// The library's own: the thread that runs this queue's handlers.
+  /// The thread that runs this queue's handlers.
   HandlerThread& handlerThread();
+  /// @}
 
  private:
   friend class Submission;

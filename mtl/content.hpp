@@ -7,7 +7,7 @@
 #include <mutex>
 #include <string>
 
-/// Which bytes of a block of memory are good. The library's own.
+/// Which bytes of a block of memory are good.
 namespace mtl {
 
 /// Some bytes of a block: a run of adjacent ones, and the same again at up to three distances.

@@ -67,11 +67,14 @@ class Device : public std::enable_shared_from_this<Device> {
   std::shared_ptr<Buffer> newBuffer(std::span<const std::byte> bytes,
                                     ResourceOptions options = ResourceOptions::StorageModeManaged);
 
-  /// The library's own: memory with undefined content, recycled through a bounded cache.
+  /// @name The library's own
+  /// @{
+  /// Memory with undefined content, recycled through a bounded cache.
   /// @throws std::bad_alloc when there is none.
   virtual std::shared_ptr<Memory> allocate(std::size_t bytes) = 0;
-  /// The library's own: where a new queue's committed work runs.
+  /// Where a new queue's committed work runs.
   virtual std::shared_ptr<Executor> newExecutor() = 0;
+  /// @}
 
  protected:
   explicit Device(std::string name) : name_(std::move(name)) {}

@@ -19,8 +19,7 @@ class CommandBuffer;
 class Device;
 
 /// A block of device memory. Returns to where it came from when the last owner lets go.
-///
-/// The library's own layer: users hold Buffers and images.
+/// Users hold Buffers and images.
 class Memory {
  public:
   virtual ~Memory();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "mtl/command.hpp"
 #include "mtl/memory.hpp"
 
 namespace mtl {

@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "mtl/command_buffer.hpp"
+#include "mtl/command.hpp"
 
 namespace mtl {
 

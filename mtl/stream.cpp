@@ -2,7 +2,7 @@
 
 #include <chrono>
 
-#include "mtl/command_buffer.hpp"
+#include "mtl/command.hpp"
 
 namespace mtl {
 namespace {

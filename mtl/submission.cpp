@@ -7,6 +7,7 @@
 #include <new>
 #include <utility>
 
+#include "mtl/command.hpp"
 #include "mtl/command_queue.hpp"
 #include "mtl/device.hpp"
 #include "mtl/error.hpp"

@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-#include "mtl/command_buffer.hpp"
+#include "mtl/command.hpp"
 #include "mtl/log.hpp"
 #include "mtl/stream.hpp"
 #include "mtl/worker.hpp"

@@ -96,12 +96,15 @@ class Compounds:
 
 
 def is_for_library(member):
-    sentences = text_of(member.find("briefdescription")) + text_of(member.find("detaileddescription"))
     signature = text_of(member.find("type")) + text_of(member.find("argsstring"))
     signature += "".join(text_of(parameter.find("type")) for parameter in member.findall("param"))
     # Doxygen takes a friend or a using-declaration for a variable.
-    return sentences.strip().startswith("The library's own") or DETAIL.search(signature) or "PreparedCall" in signature \
+    return DETAIL.search(signature) or "PreparedCall" in signature \
         or text_of(member.find("type")).strip() == "friend" or member.get("kind") == "friend"
+
+
+def is_group_for_library(section):
+    return text_of(section.find("header")).strip() == "The library's own"
 
 
 def join_exceptions(compound):
@@ -117,7 +120,7 @@ def join_exceptions(compound):
 
 def clean_sections(compound):
     for section in compound.findall("sectiondef"):
-        if section.get("kind") not in PUBLIC_SECTIONS and compound.get("kind") in ("class", "struct"):
+        if is_group_for_library(section) or section.get("kind") not in PUBLIC_SECTIONS and compound.get("kind") in ("class", "struct"):
             compound.remove(section)
             continue
         for member in section.findall("memberdef"):
@@ -144,7 +147,7 @@ def adopt(compounds, compound, refid, names, owner):
     base, public = compounds[refid], []
     own = {call_of(member) for member in compound.iter("memberdef")}
     for section in base.findall("sectiondef"):
-        if section.get("kind") not in PUBLIC_SECTIONS:
+        if section.get("kind") not in PUBLIC_SECTIONS or is_group_for_library(section):
             continue
         adopted = ElementTree.SubElement(compound, "sectiondef", kind=section.get("kind"))
         for member in section.findall("memberdef"):

@@ -14,7 +14,7 @@
 #include "mps/core/types/as_signed.hpp"
 #include "mps/core/types/checked_number.hpp"
 #include "mps/core/types/error.hpp"
-#include "mtl/command_buffer.hpp"
+#include "mtl/command.hpp"
 #include "mtl/device.hpp"
 #include "mtl/memory.hpp"
 
@@ -126,9 +126,6 @@ std::shared_ptr<CNNArithmeticGradientState> CNNArithmeticGradientState::create(
       new CNNArithmeticGradientState(device, StateResourceList{}));
 }
 
-CNNArithmetic::CNNArithmetic(std::shared_ptr<mtl::Device> device, ArithmeticOperation operation)
-    : CNNBinaryKernel(std::move(device)), operation_(operation) {}
-
 std::shared_ptr<State> CNNArithmetic::makeState(
     const std::shared_ptr<mtl::CommandBuffer>& /*commandBuffer*/) const {
   return CNNArithmeticGradientState::create(device());
@@ -202,11 +199,11 @@ detail::SumTraits CNNArithmetic::sumTraits() const {
   const bool readsSecond = secondaryStrideInPixelsX() == 1 && secondaryStrideInPixelsY() == 1 &&
                            secondaryStrideInFeatureChannels_ == 1 && secondaryOffset() == Offset{};
   detail::SumTraits traits{.readsWhole = {isWhole && readsFirst, isWhole && readsSecond}};
-  const bool isSum = operation_ == ArithmeticOperation::Add || operation_ == ArithmeticOperation::Subtract;
+  const bool isSum = operation() == ArithmeticOperation::Add || operation() == ArithmeticOperation::Subtract;
   traits.handsGradientOn[0] = isSum && primaryScale_ == 1 && traits.readsWhole[0];
   traits.handsGradientOn[1] =
-      operation_ == ArithmeticOperation::Add && secondaryScale_ == 1 && traits.readsWhole[1];
-  traits.isPlain = operation_ == ArithmeticOperation::Add && worksInPlace() && cutsNothing && readsSecond &&
+      operation() == ArithmeticOperation::Add && secondaryScale_ == 1 && traits.readsWhole[1];
+  traits.isPlain = operation() == ArithmeticOperation::Add && worksInPlace() && cutsNothing && readsSecond &&
                    secondarySourceFeatureChannelOffset() == 0 && primaryScale_ == 1 && secondaryScale_ == 1 &&
                    bias_ == 0;
   return traits;
@@ -279,7 +276,7 @@ CNNArithmetic::Channels CNNArithmetic::resolveChannels(const TensorShape& primar
 ArithmeticProblem CNNArithmetic::problemOf(const TensorShape& primary, const TensorShape& secondary,
                                            const TensorShape& destination) const {
   ArithmeticProblem problem;
-  problem.operation = operation_;
+  problem.operation = operation();
   problem.primaryScale = primaryScale_;
   problem.secondaryScale = secondaryScale_;
   problem.bias = bias_;
@@ -332,7 +329,7 @@ void CNNArithmetic::encodeCall(const std::shared_ptr<mtl::CommandBuffer>& comman
     detail::PreparedCall prepared;
     if (record) {
       family.hasMask = minimumValue_ > -FLT_MAX || maximumValue_ < FLT_MAX;
-      if (operation_ == ArithmeticOperation::Divide)
+      if (operation() == ArithmeticOperation::Divide)
         family.kept = detail::keptFormatFor(problem.primary.format);
       record->savedBytesPerImage =
           detail::describeSavedFields(problem, problem.destination, family.hasMask, family.kept);
@@ -352,13 +349,15 @@ void CNNArithmetic::encodeCall(const std::shared_ptr<mtl::CommandBuffer>& comman
   record->destination = destinations.descriptor();
   record->imageCount = primary.count();
   const auto ofSecondary = std::make_shared<ForwardRecord>(*record);
-  describeSource(*ofSecondary, operation_, family, true);
+  describeSource(*ofSecondary, operation(), family, true);
   family.ofSecondary = ofSecondary;
-  describeSource(*record, operation_, family, false);
+  describeSource(*record, operation(), family, false);
   destinationStates.setRecord(record);
 }
 
-CNNAdd::CNNAdd(const std::shared_ptr<mtl::Device>& device) : KernelClass(device, ArithmeticOperation::Add) {}
+ArithmeticOperation CNNAdd::operation() const {
+  return ArithmeticOperation::Add;
+}
 std::shared_ptr<CNNAdd> CNNAdd::create(const std::shared_ptr<mtl::Device>& device) {
   return std::shared_ptr<CNNAdd>(new CNNAdd(device));
 }
@@ -371,20 +370,23 @@ void CNNAdd::codeProperties(Coder& coder) {
   coder.code("hasGraphReLU", hasGraphReLU_);
 }
 
-CNNSubtract::CNNSubtract(const std::shared_ptr<mtl::Device>& device)
-    : KernelClass(device, ArithmeticOperation::Subtract) {}
+ArithmeticOperation CNNSubtract::operation() const {
+  return ArithmeticOperation::Subtract;
+}
 std::shared_ptr<CNNSubtract> CNNSubtract::create(const std::shared_ptr<mtl::Device>& device) {
   return std::shared_ptr<CNNSubtract>(new CNNSubtract(device));
 }
 
-CNNMultiply::CNNMultiply(const std::shared_ptr<mtl::Device>& device)
-    : KernelClass(device, ArithmeticOperation::Multiply) {}
+ArithmeticOperation CNNMultiply::operation() const {
+  return ArithmeticOperation::Multiply;
+}
 std::shared_ptr<CNNMultiply> CNNMultiply::create(const std::shared_ptr<mtl::Device>& device) {
   return std::shared_ptr<CNNMultiply>(new CNNMultiply(device));
 }
 
-CNNDivide::CNNDivide(const std::shared_ptr<mtl::Device>& device)
-    : KernelClass(device, ArithmeticOperation::Divide) {}
+ArithmeticOperation CNNDivide::operation() const {
+  return ArithmeticOperation::Divide;
+}
 std::shared_ptr<CNNDivide> CNNDivide::create(const std::shared_ptr<mtl::Device>& device) {
   return std::shared_ptr<CNNDivide>(new CNNDivide(device));
 }

@@ -75,11 +75,6 @@ class CNNArithmetic : public CNNBinaryKernel {
   }
   void setSecondaryStrideInFeatureChannels(std::size_t stride) { secondaryStrideInFeatureChannels_ = stride; }
 
-  [[nodiscard]] bool worksInPlace() const override;
-  /// The library's own.
-  [[nodiscard]] detail::SumTraits sumTraits() const override;
-  [[nodiscard]] bool repeatsCommands() const override { return true; }
-
   using CNNBinaryKernel::encode;
   using CNNBinaryKernel::encodeBatch;
   /// With a destination and a state for the gradients; the padding policy is not asked.
@@ -88,7 +83,7 @@ class CNNArithmetic : public CNNBinaryKernel {
               const std::shared_ptr<State>& destinationState, const std::shared_ptr<Image>& destinationImage);
 
  protected:
-  CNNArithmetic(std::shared_ptr<mtl::Device> device, detail::ArithmeticOperation operation);
+  using CNNBinaryKernel::CNNBinaryKernel;
   CNNArithmetic(const CNNArithmetic&) = default;
   void codeProperties(Coder& coder) override;
 
@@ -101,8 +96,12 @@ class CNNArithmetic : public CNNBinaryKernel {
   [[nodiscard]] bool makesState() const override { return true; }
   [[nodiscard]] std::shared_ptr<State> makeState(
       const std::shared_ptr<mtl::CommandBuffer>& commandBuffer) const override;
+  [[nodiscard]] virtual detail::ArithmeticOperation operation() const = 0;
   /// What a class changes in the problem of a call.
   virtual void describeOperation(detail::ArithmeticProblem& /*problem*/) const {}
+  [[nodiscard]] bool worksInPlace() const override;
+  [[nodiscard]] detail::SumTraits sumTraits() const override;
+  [[nodiscard]] bool repeatsCommands() const override { return true; }
 
  private:
   /// Feature channels of one call.
@@ -119,7 +118,6 @@ class CNNArithmetic : public CNNBinaryKernel {
                                                     const detail::TensorShape& secondary,
                                                     const detail::TensorShape& destination) const;
 
-  detail::ArithmeticOperation operation_;
   float primaryScale_ = 1;
   float secondaryScale_ = 1;
   float bias_ = 0;
@@ -132,25 +130,24 @@ class CNNArithmetic : public CNNBinaryKernel {
 /// primaryScale x + secondaryScale y + bias (MPSCNNAdd).
 class CNNAdd : public detail::KernelClass<CNNAdd, CNNArithmetic, "CNNAdd">, public detail::NeuronFusion {
  public:
-  /// The library's own.
-  CNNAdd(const std::shared_ptr<mtl::Device>& device, detail::Decoding /*decoding*/) : CNNAdd(device) {}
   static std::shared_ptr<CNNAdd> create(const std::shared_ptr<mtl::Device>& device);
   /// @name The library's own
   /// @{
   /// A ReLU of slope 0 that a graph has fused behind the limits, which have to be the default ones; its gradient stays a kernel
   /// of its own.
   [[nodiscard]] bool hasGraphReLU() const { return hasGraphReLU_; }
+  /// @}
+
+ protected:
+  using KernelClass::KernelClass;
+  CNNAdd(const CNNAdd&) = default;
+  [[nodiscard]] detail::ArithmeticOperation operation() const override;
+  void codeProperties(Coder& coder) override;
+  void describeOperation(detail::ArithmeticProblem& problem) const override;
   [[nodiscard]] detail::SumTraits sumTraits() const override;
   [[nodiscard]] detail::KernelRoles roles() override;
   [[nodiscard]] Answer canFuse(const NNNeuronDescriptor& neuron, bool isDifferentiated) const override;
   void fuse(const NNNeuronDescriptor& /*neuron*/) override { hasGraphReLU_ = true; }
-  /// @}
-
- protected:
-  explicit CNNAdd(const std::shared_ptr<mtl::Device>& device);
-  CNNAdd(const CNNAdd&) = default;
-  void codeProperties(Coder& coder) override;
-  void describeOperation(detail::ArithmeticProblem& problem) const override;
 
  private:
   friend KernelClass;
@@ -160,14 +157,12 @@ class CNNAdd : public detail::KernelClass<CNNAdd, CNNArithmetic, "CNNAdd">, publ
 /// primaryScale x - secondaryScale y + bias (MPSCNNSubtract).
 class CNNSubtract : public detail::KernelClass<CNNSubtract, CNNArithmetic, "CNNSubtract"> {
  public:
-  /// The library's own.
-  CNNSubtract(const std::shared_ptr<mtl::Device>& device, detail::Decoding /*decoding*/)
-      : CNNSubtract(device) {}
   static std::shared_ptr<CNNSubtract> create(const std::shared_ptr<mtl::Device>& device);
 
  protected:
-  explicit CNNSubtract(const std::shared_ptr<mtl::Device>& device);
+  using KernelClass::KernelClass;
   CNNSubtract(const CNNSubtract&) = default;
+  [[nodiscard]] detail::ArithmeticOperation operation() const override;
 
  private:
   friend KernelClass;
@@ -176,14 +171,12 @@ class CNNSubtract : public detail::KernelClass<CNNSubtract, CNNArithmetic, "CNNS
 /// (primaryScale x)(secondaryScale y) + bias (MPSCNNMultiply).
 class CNNMultiply : public detail::KernelClass<CNNMultiply, CNNArithmetic, "CNNMultiply"> {
  public:
-  /// The library's own.
-  CNNMultiply(const std::shared_ptr<mtl::Device>& device, detail::Decoding /*decoding*/)
-      : CNNMultiply(device) {}
   static std::shared_ptr<CNNMultiply> create(const std::shared_ptr<mtl::Device>& device);
 
  protected:
-  explicit CNNMultiply(const std::shared_ptr<mtl::Device>& device);
+  using KernelClass::KernelClass;
   CNNMultiply(const CNNMultiply&) = default;
+  [[nodiscard]] detail::ArithmeticOperation operation() const override;
 
  private:
   friend KernelClass;
@@ -193,13 +186,12 @@ class CNNMultiply : public detail::KernelClass<CNNMultiply, CNNArithmetic, "CNNM
 /// gradient of y: 2 bytes for each element of the result where x is float16, else 4.
 class CNNDivide : public detail::KernelClass<CNNDivide, CNNArithmetic, "CNNDivide"> {
  public:
-  /// The library's own.
-  CNNDivide(const std::shared_ptr<mtl::Device>& device, detail::Decoding /*decoding*/) : CNNDivide(device) {}
   static std::shared_ptr<CNNDivide> create(const std::shared_ptr<mtl::Device>& device);
 
  protected:
-  explicit CNNDivide(const std::shared_ptr<mtl::Device>& device);
+  using KernelClass::KernelClass;
   CNNDivide(const CNNDivide&) = default;
+  [[nodiscard]] detail::ArithmeticOperation operation() const override;
 
  private:
   friend KernelClass;
@@ -254,6 +246,21 @@ class CNNArithmeticGradient : public CNNGradientKernel {
   /// Whether the gradient is that of y.
   [[nodiscard]] bool isSecondarySourceFilter() const { return isSecondarySourceFilter_; }
 
+ protected:
+  using CNNGradientKernel::CNNGradientKernel;
+  CNNArithmeticGradient(std::shared_ptr<mtl::Device> device, bool isSecondarySourceFilter);
+  CNNArithmeticGradient(const CNNArithmeticGradient&) = default;
+  [[nodiscard]] virtual detail::ArithmeticOperation operation() const = 0;
+  void codeProperties(Coder& coder) override;
+
+  [[nodiscard]] bool needsStatesInOrder() const override { return true; }
+  void checkRole(const detail::ForwardRecord& record, const detail::BatchOperand& source) const override;
+  void transferOwnProperties(const detail::ForwardRecord& record) override;
+  void encodeCall(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const ImageBatch& primary,
+                  const ImageBatch& secondary, const StateBatch& destinationStates,
+                  const ImageBatch& destinations) override;
+  [[nodiscard]] std::size_t scratchBytes(const ImageBatch& primary, const ImageBatch& secondary,
+                                         const StateBatch& states, const ImageBatch& destinations) override;
   [[nodiscard]] std::vector<detail::PreparedCall> prepareGradient(
       const detail::GradientCall& call) const override;
   [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
@@ -270,29 +277,13 @@ class CNNArithmeticGradient : public CNNGradientKernel {
   [[nodiscard]] const ImageDescriptor& expectedSourceImage(
       const detail::ForwardRecord& record) const override;
 
- protected:
-  CNNArithmeticGradient(std::shared_ptr<mtl::Device> device, detail::ArithmeticOperation operation,
-                        bool isSecondarySourceFilter);
-  CNNArithmeticGradient(const CNNArithmeticGradient&) = default;
-  void codeProperties(Coder& coder) override;
-
-  [[nodiscard]] bool needsStatesInOrder() const override { return true; }
-  void checkRole(const detail::ForwardRecord& record, const detail::BatchOperand& source) const override;
-  void transferOwnProperties(const detail::ForwardRecord& record) override;
-  void encodeCall(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const ImageBatch& primary,
-                  const ImageBatch& secondary, const StateBatch& destinationStates,
-                  const ImageBatch& destinations) override;
-  [[nodiscard]] std::size_t scratchBytes(const ImageBatch& primary, const ImageBatch& secondary,
-                                         const StateBatch& states, const ImageBatch& destinations) override;
-
  private:
   [[nodiscard]] detail::PreparedCall prepareAxes(detail::ArithmeticGradientAxes& axes) const;
   /// Of an encode without a state: selects what the operands hold of the call; nothing where the destination is empty.
   [[nodiscard]] std::optional<detail::PreparedCall> prepareWithoutState(
       detail::BatchOperand& gradient, detail::BatchOperand& source, detail::BatchOperand& destination) const;
 
-  detail::ArithmeticOperation operation_;
-  bool isSecondarySourceFilter_;
+  bool isSecondarySourceFilter_ = false;
   float primaryScale_ = 1;
   float secondaryScale_ = 1;
   float bias_ = 0;
@@ -311,15 +302,13 @@ class CNNArithmeticGradient : public CNNGradientKernel {
 ///     auto dy = ofY->encode(commandBuffer, dz, y, state);
 class CNNAddGradient : public detail::KernelClass<CNNAddGradient, CNNArithmeticGradient, "CNNAddGradient"> {
  public:
-  /// The library's own.
-  CNNAddGradient(const std::shared_ptr<mtl::Device>& device, detail::Decoding /*decoding*/)
-      : CNNAddGradient(device, false) {}
   static std::shared_ptr<CNNAddGradient> create(const std::shared_ptr<mtl::Device>& device,
                                                 bool isSecondarySourceFilter);
 
  protected:
-  CNNAddGradient(const std::shared_ptr<mtl::Device>& device, bool isSecondarySourceFilter);
+  using KernelClass::KernelClass;
   CNNAddGradient(const CNNAddGradient&) = default;
+  [[nodiscard]] detail::ArithmeticOperation operation() const override;
 
  private:
   friend KernelClass;
@@ -337,15 +326,13 @@ class CNNAddGradient : public detail::KernelClass<CNNAddGradient, CNNArithmeticG
 class CNNSubtractGradient
     : public detail::KernelClass<CNNSubtractGradient, CNNArithmeticGradient, "CNNSubtractGradient"> {
  public:
-  /// The library's own.
-  CNNSubtractGradient(const std::shared_ptr<mtl::Device>& device, detail::Decoding /*decoding*/)
-      : CNNSubtractGradient(device, false) {}
   static std::shared_ptr<CNNSubtractGradient> create(const std::shared_ptr<mtl::Device>& device,
                                                      bool isSecondarySourceFilter);
 
  protected:
-  CNNSubtractGradient(const std::shared_ptr<mtl::Device>& device, bool isSecondarySourceFilter);
+  using KernelClass::KernelClass;
   CNNSubtractGradient(const CNNSubtractGradient&) = default;
+  [[nodiscard]] detail::ArithmeticOperation operation() const override;
 
  private:
   friend KernelClass;
@@ -362,15 +349,13 @@ class CNNSubtractGradient
 class CNNMultiplyGradient
     : public detail::KernelClass<CNNMultiplyGradient, CNNArithmeticGradient, "CNNMultiplyGradient"> {
  public:
-  /// The library's own.
-  CNNMultiplyGradient(const std::shared_ptr<mtl::Device>& device, detail::Decoding /*decoding*/)
-      : CNNMultiplyGradient(device, false) {}
   static std::shared_ptr<CNNMultiplyGradient> create(const std::shared_ptr<mtl::Device>& device,
                                                      bool isSecondarySourceFilter);
 
  protected:
-  CNNMultiplyGradient(const std::shared_ptr<mtl::Device>& device, bool isSecondarySourceFilter);
+  using KernelClass::KernelClass;
   CNNMultiplyGradient(const CNNMultiplyGradient&) = default;
+  [[nodiscard]] detail::ArithmeticOperation operation() const override;
 
  private:
   friend KernelClass;
@@ -387,15 +372,13 @@ class CNNMultiplyGradient
 class CNNDivideGradient
     : public detail::KernelClass<CNNDivideGradient, CNNArithmeticGradient, "CNNDivideGradient"> {
  public:
-  /// The library's own.
-  CNNDivideGradient(const std::shared_ptr<mtl::Device>& device, detail::Decoding /*decoding*/)
-      : CNNDivideGradient(device, false) {}
   static std::shared_ptr<CNNDivideGradient> create(const std::shared_ptr<mtl::Device>& device,
                                                    bool isSecondarySourceFilter);
 
  protected:
-  CNNDivideGradient(const std::shared_ptr<mtl::Device>& device, bool isSecondarySourceFilter);
+  using KernelClass::KernelClass;
   CNNDivideGradient(const CNNDivideGradient&) = default;
+  [[nodiscard]] detail::ArithmeticOperation operation() const override;
 
  private:
   friend KernelClass;

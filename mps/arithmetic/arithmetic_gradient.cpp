@@ -121,10 +121,8 @@ const ArithmeticRecord& familyOf(const ForwardRecord& record) {
 }  // namespace
 
 CNNArithmeticGradient::CNNArithmeticGradient(std::shared_ptr<mtl::Device> device,
-                                             ArithmeticOperation operation, bool isSecondarySourceFilter)
-    : CNNGradientKernel(std::move(device)),
-      operation_(operation),
-      isSecondarySourceFilter_(isSecondarySourceFilter) {}
+                                             bool isSecondarySourceFilter)
+    : CNNGradientKernel(std::move(device)), isSecondarySourceFilter_(isSecondarySourceFilter) {}
 
 bool CNNArithmeticGradient::acceptsForward(const std::string& forwardClassName) const {
   return className() == forwardClassName + "Gradient";
@@ -132,19 +130,19 @@ bool CNNArithmeticGradient::acceptsForward(const std::string& forwardClassName) 
 
 detail::DerivativeTraits CNNArithmeticGradient::derivativeTraits() const {
   detail::DerivativeTraits traits = CNNGradientKernel::derivativeTraits();
-  traits.isSourceGradient = primaryScale_ == 1 && (operation_ == ArithmeticOperation::Add ||
-                                                   operation_ == ArithmeticOperation::Subtract);
+  traits.isSourceGradient = primaryScale_ == 1 && (operation() == ArithmeticOperation::Add ||
+                                                   operation() == ArithmeticOperation::Subtract);
   return traits;
 }
 
 bool CNNArithmeticGradient::needsSourceMemory(bool /*forwardSavesFields*/) const {
-  return operation_ == ArithmeticOperation::Multiply || operation_ == ArithmeticOperation::Divide;
+  return operation() == ArithmeticOperation::Multiply || operation() == ArithmeticOperation::Divide;
 }
 
 /// As ArithmeticRecord::sourceImage.
 std::optional<std::size_t> CNNArithmeticGradient::sourceImageIndex() const {
-  if (operation_ == ArithmeticOperation::Divide) return 1;
-  const bool isOther = operation_ == ArithmeticOperation::Multiply;
+  if (operation() == ArithmeticOperation::Divide) return 1;
+  const bool isOther = operation() == ArithmeticOperation::Multiply;
   return isSecondarySourceFilter_ != isOther ? 1 : 0;
 }
 
@@ -155,12 +153,12 @@ std::shared_ptr<const ForwardRecord> CNNArithmeticGradient::ownRecord(
 }
 
 const ImageDescriptor& CNNArithmeticGradient::expectedSourceImage(const ForwardRecord& record) const {
-  return familyOf(record).sourceImage(operation_, isSecondarySourceFilter_).image;
+  return familyOf(record).sourceImage(operation(), isSecondarySourceFilter_).image;
 }
 
 void CNNArithmeticGradient::checkRole(const ForwardRecord& record, const BatchOperand& source) const {
   CNNGradientKernel::checkRole(record, source);
-  if (operation_ != ArithmeticOperation::Multiply || !source.storage()) return;
+  if (operation() != ArithmeticOperation::Multiply || !source.storage()) return;
   const auto is = [&](const ArithmeticOperand& operand) {
     return operand.place.storage.lock() == source.storage() &&
            operand.place.byteOffset == source.byteOffset();
@@ -174,7 +172,7 @@ void CNNArithmeticGradient::transferOwnProperties(const ForwardRecord& record) {
   const auto transfer = [](auto& property, auto value) {
     if (!property.isSet()) property.transfer(value);
   };
-  const ArithmeticOperand& source = familyOf(record).sourceImage(operation_, isSecondarySourceFilter_);
+  const ArithmeticOperand& source = familyOf(record).sourceImage(operation(), isSecondarySourceFilter_);
   transfer(secondary_.offset, source.offset);
   transfer(secondary_.edgeMode, source.edgeMode);
   transfer(secondary_.strideInPixelsX, source.strideInPixelsX);
@@ -192,7 +190,7 @@ detail::PreparedCall CNNArithmeticGradient::prepareAxes(ArithmeticGradientAxes& 
         throw Error(describe(), "secondaryStrideInPixels", std::to_string(axis->source.stride), "0 or 1");
       const bool leaves = !axis->source.covers(axis->positions);
       if (leaves &&
-          (axes.sourceEdgeMode == ImageEdgeMode::Clamp || operation_ == ArithmeticOperation::Divide))
+          (axes.sourceEdgeMode == ImageEdgeMode::Clamp || operation() == ArithmeticOperation::Divide))
         throw Error(describe() +
                     ": no gradient where sourceImage is read beyond its edges with edge mode Clamp, or "
                     "as a divisor");
@@ -210,7 +208,7 @@ detail::PreparedCall CNNArithmeticGradient::prepareAxes(ArithmeticGradientAxes& 
     return mtl::Origin{axes.x.first(axes.x.*access), axes.y.first(axes.y.*access), 0};
   };
   ArithmeticProblem problem;
-  problem.operation = operation_;
+  problem.operation = operation();
   problem.direction = isSecondarySourceFilter_ ? detail::ArithmeticDirection::SecondaryGradient
                                                : detail::ArithmeticDirection::PrimaryGradient;
   problem.primaryScale = primaryScale_;
@@ -226,7 +224,7 @@ detail::PreparedCall CNNArithmeticGradient::prepareAxes(ArithmeticGradientAxes& 
   checkChannels("destinationGradient", problem.destination.channels);
   if (needsSource) checkChannels("sourceImage", problem.secondary.channels);
 
-  const bool needsKept = operation_ == ArithmeticOperation::Divide && isSecondarySourceFilter_;
+  const bool needsKept = operation() == ArithmeticOperation::Divide && isSecondarySourceFilter_;
   if (needsKept && axes.record == nullptr)
     throw Error(describe(), "gradientState", "none", "the state of the forward pass, which holds x");
   if (axes.isEmpty()) return prepareZeros(*device(), axes.destination);
@@ -365,31 +363,33 @@ std::size_t CNNArithmeticGradient::scratchBytes(const ImageBatch& primary, const
   return prepared ? prepared->plan.plan->scratchBytes() : 0;
 }
 
-CNNAddGradient::CNNAddGradient(const std::shared_ptr<mtl::Device>& device, bool isSecondarySourceFilter)
-    : KernelClass(device, ArithmeticOperation::Add, isSecondarySourceFilter) {}
+ArithmeticOperation CNNAddGradient::operation() const {
+  return ArithmeticOperation::Add;
+}
 std::shared_ptr<CNNAddGradient> CNNAddGradient::create(const std::shared_ptr<mtl::Device>& device,
                                                        bool isSecondarySourceFilter) {
   return std::shared_ptr<CNNAddGradient>(new CNNAddGradient(device, isSecondarySourceFilter));
 }
 
-CNNSubtractGradient::CNNSubtractGradient(const std::shared_ptr<mtl::Device>& device,
-                                         bool isSecondarySourceFilter)
-    : KernelClass(device, ArithmeticOperation::Subtract, isSecondarySourceFilter) {}
+ArithmeticOperation CNNSubtractGradient::operation() const {
+  return ArithmeticOperation::Subtract;
+}
 std::shared_ptr<CNNSubtractGradient> CNNSubtractGradient::create(const std::shared_ptr<mtl::Device>& device,
                                                                  bool isSecondarySourceFilter) {
   return std::shared_ptr<CNNSubtractGradient>(new CNNSubtractGradient(device, isSecondarySourceFilter));
 }
 
-CNNMultiplyGradient::CNNMultiplyGradient(const std::shared_ptr<mtl::Device>& device,
-                                         bool isSecondarySourceFilter)
-    : KernelClass(device, ArithmeticOperation::Multiply, isSecondarySourceFilter) {}
+ArithmeticOperation CNNMultiplyGradient::operation() const {
+  return ArithmeticOperation::Multiply;
+}
 std::shared_ptr<CNNMultiplyGradient> CNNMultiplyGradient::create(const std::shared_ptr<mtl::Device>& device,
                                                                  bool isSecondarySourceFilter) {
   return std::shared_ptr<CNNMultiplyGradient>(new CNNMultiplyGradient(device, isSecondarySourceFilter));
 }
 
-CNNDivideGradient::CNNDivideGradient(const std::shared_ptr<mtl::Device>& device, bool isSecondarySourceFilter)
-    : KernelClass(device, ArithmeticOperation::Divide, isSecondarySourceFilter) {}
+ArithmeticOperation CNNDivideGradient::operation() const {
+  return ArithmeticOperation::Divide;
+}
 std::shared_ptr<CNNDivideGradient> CNNDivideGradient::create(const std::shared_ptr<mtl::Device>& device,
                                                              bool isSecondarySourceFilter) {
   return std::shared_ptr<CNNDivideGradient>(new CNNDivideGradient(device, isSecondarySourceFilter));

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "mps/arithmetic/arithmetic_problem.hpp"
+#include "mps/core/image/forward_record.hpp"
 #include "mps/core/image/gradient_state.hpp"
 
 namespace mps::detail {

@@ -9,8 +9,9 @@ namespace mps {
 
 using detail::ArithmeticOperation;
 
-NNCompare::NNCompare(const std::shared_ptr<mtl::Device>& device)
-    : KernelClass(device, ArithmeticOperation::Equal) {}
+ArithmeticOperation NNCompare::operation() const {
+  return ArithmeticOperation::Equal;
+}
 
 std::shared_ptr<NNCompare> NNCompare::create(const std::shared_ptr<mtl::Device>& device) {
   return std::shared_ptr<NNCompare>(new NNCompare(device));

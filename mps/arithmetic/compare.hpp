@@ -25,8 +25,6 @@ enum class NNComparisonType : std::uint64_t {
 /// limits are not used, nor is threshold in the comparisons that order. Makes no state: there is no gradient.
 class NNCompare final : public detail::KernelClass<NNCompare, CNNArithmetic, "NNCompare"> {
  public:
-  /// The library's own.
-  NNCompare(const std::shared_ptr<mtl::Device>& device, detail::Decoding /*decoding*/) : NNCompare(device) {}
   static std::shared_ptr<NNCompare> create(const std::shared_ptr<mtl::Device>& device);
   /// Equal.
   [[nodiscard]] NNComparisonType comparisonType() const { return comparisonType_; }
@@ -37,8 +35,9 @@ class NNCompare final : public detail::KernelClass<NNCompare, CNNArithmetic, "NN
   void setThreshold(float threshold);
 
  protected:
-  explicit NNCompare(const std::shared_ptr<mtl::Device>& device);
+  using KernelClass::KernelClass;
   NNCompare(const NNCompare&) = default;
+  [[nodiscard]] detail::ArithmeticOperation operation() const override;
   void codeProperties(Coder& coder) override;
   [[nodiscard]] bool makesState() const override { return false; }
   void describeOperation(detail::ArithmeticProblem& problem) const override;

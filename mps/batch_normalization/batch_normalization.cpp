@@ -13,7 +13,7 @@
 #include "mps/core/layer/shared_copies.hpp"
 #include "mps/core/types/error.hpp"
 #include "mtl/buffer.hpp"
-#include "mtl/command_buffer.hpp"
+#include "mtl/command.hpp"
 #include "mtl/device.hpp"
 #include "mtl/memory.hpp"
 

@@ -85,9 +85,6 @@ class CNNBatchNormalization
       public detail::SharedBatchKernel,
       public detail::NeuronFusion {
  public:
-  /// The library's own.
-  CNNBatchNormalization(std::shared_ptr<mtl::Device> device, detail::Decoding decoding)
-      : KernelClass(std::move(device), decoding) {}
   /// Reads the data source once. @throws Error when it is null, fails to load, or an array has another length
   /// than numberOfFeatureChannels; for an epsilon that setEpsilon refuses.
   /// @param fusedNeuronDescriptor PReLU: one slope per feature channel
@@ -128,32 +125,18 @@ class CNNBatchNormalization
       const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
       const std::shared_ptr<CNNNormalizationMeanAndVarianceState>& meanAndVarianceState);
 
-  [[nodiscard]] detail::PreparedCall prepareForward(const detail::ForwardCall& call) const override;
-  [[nodiscard]] bool worksInPlace() const override { return true; }
-  /// The library's own: what encodes use now, and its exchange for what it was earlier.
+  /// @name The library's own
+  /// @{
+  /// What encodes use now, and its exchange for what it was earlier.
   [[nodiscard]] const detail::BatchNormalizationParameters& parameters() const { return *parameters_; }
   void useParameters(const detail::BatchNormalizationParameters& parameters);
-  [[nodiscard]] const void* deviceParameters() const override;
-  [[nodiscard]] std::function<void()> parameterKeeper() override;
-  [[nodiscard]] std::shared_ptr<detail::LayerUpdate> makeUpdate(
-      const std::vector<std::shared_ptr<detail::ImageKernel>>& gradients, NNTrainingStyle style) override;
-  [[nodiscard]] detail::KernelRoles roles() override;
-  [[nodiscard]] bool repeatsCommands() const override { return !share_.statistics; }
-  /// The neuron behind the normalisation is its gradient kernel's, too.
-  [[nodiscard]] Answer canFuse(const NNNeuronDescriptor& neuron, bool isDifferentiated) const override;
-  void fuse(const NNNeuronDescriptor& neuron) override { neuron_ = neuron; }
-  /// The library's own: of the node, and what the graph makes of it.
+  /// Of the node, and what the graph makes of it.
   void setFlags(CNNBatchNormalizationFlags flags) { flags_ = flags; }
-  void chooseTraining(bool hasGradient) override;
   [[nodiscard]] bool computesStatistics() const { return computesStatistics_; }
-  void encodeStep(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-                  std::span<const ImageBatch> sources, const StateBatch& destinationStates,
-                  const ImageBatch& destinationImages) override;
-  void setBatchShare(const detail::BatchShare& share) override { share_ = share; }
-  void encodeWithoutImages(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-                           const ImageDescriptor& source, const StateBatch& states) override;
+  /// @}
 
  protected:
+  using KernelClass::KernelClass;
   CNNBatchNormalization(std::shared_ptr<mtl::Device> device,
                         std::shared_ptr<CNNBatchNormalizationDataSource> dataSource,
                         const NNNeuronDescriptor& fusedNeuronDescriptor);
@@ -166,6 +149,24 @@ class CNNBatchNormalization
       std::span<const std::shared_ptr<State>> sourceStates) const override;
   void describeForward(std::any& family) const override { family = neuron_; }
   void didEncode(const detail::ForwardCall& call) override;
+  [[nodiscard]] detail::PreparedCall prepareForward(const detail::ForwardCall& call) const override;
+  [[nodiscard]] bool worksInPlace() const override { return true; }
+  [[nodiscard]] const void* deviceParameters() const override;
+  [[nodiscard]] std::function<void()> parameterKeeper() override;
+  [[nodiscard]] std::shared_ptr<detail::LayerUpdate> makeUpdate(
+      const std::vector<std::shared_ptr<detail::ImageKernel>>& gradients, NNTrainingStyle style) override;
+  [[nodiscard]] detail::KernelRoles roles() override;
+  [[nodiscard]] bool repeatsCommands() const override { return !share_.statistics; }
+  /// The neuron behind the normalisation is its gradient kernel's, too.
+  [[nodiscard]] Answer canFuse(const NNNeuronDescriptor& neuron, bool isDifferentiated) const override;
+  void fuse(const NNNeuronDescriptor& neuron) override { neuron_ = neuron; }
+  void chooseTraining(bool hasGradient) override;
+  void encodeStep(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                  std::span<const ImageBatch> sources, const StateBatch& destinationStates,
+                  const ImageBatch& destinationImages) override;
+  void setBatchShare(const detail::BatchShare& share) override { share_ = share; }
+  void encodeWithoutImages(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                           const ImageDescriptor& source, const StateBatch& states) override;
 
  private:
   friend KernelClass;
@@ -212,16 +213,20 @@ class CNNBatchNormalizationStatistics : public detail::KernelClass<CNNBatchNorma
   void gatherStatistics(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                         const std::shared_ptr<Communicator>& communicator, std::uint64_t elementCount,
                         const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationState);
-  /// The library's own: the same behind the last gradient of the batch, for running statistics.
+
+  /// @name The library's own
+  /// @{
+  /// gatherStatistics behind the last gradient of the batch, for running statistics.
   void gatherForUpdate(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                        const std::shared_ptr<Communicator>& communicator, std::uint64_t elementCount,
                        const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationState);
-  [[nodiscard]] detail::PreparedCall prepareForward(const detail::ForwardCall& call) const override;
+  /// @}
 
  protected:
   using KernelClass::KernelClass;
   CNNBatchNormalizationStatistics(const CNNBatchNormalizationStatistics&) = default;
   [[nodiscard]] bool makesState() const override { return false; }
+  [[nodiscard]] detail::PreparedCall prepareForward(const detail::ForwardCall& call) const override;
 
  private:
   friend KernelClass;
@@ -243,12 +248,25 @@ void checkImport(const Kernel& kernel, const std::shared_ptr<mtl::CommandBuffer>
                  const char* argument, const std::shared_ptr<mtl::Buffer>& accumulated,
                  const std::shared_ptr<CNNBatchNormalizationState>& state);
 
-/// What the two gradient kernels share. The library's own.
+/// What the two gradient kernels share.
 class BatchNormalizationGradientKernel : public CNNGradientKernel, public NeuronFusion {
  public:
-  BatchNormalizationGradientKernel(std::shared_ptr<mtl::Device> device, Decoding decoding)
-      : CNNGradientKernel(std::move(device), decoding) {}
   [[nodiscard]] const NNNeuronDescriptor& fusedNeuronDescriptor() const { return neuron_; }
+
+ protected:
+  using CNNGradientKernel::CNNGradientKernel;
+  BatchNormalizationGradientKernel(std::shared_ptr<mtl::Device> device,
+                                   const NNNeuronDescriptor& fusedNeuronDescriptor);
+  BatchNormalizationGradientKernel(const BatchNormalizationGradientKernel&) = default;
+  void codeProperties(Coder& coder) override;
+  void transferOwnProperties(const ForwardRecord& record) override;
+
+  /// The state of a call, checked against its images. @throws Error for another kind, other images than whole
+  /// ones of the same size, another number of channels
+  [[nodiscard]] CNNBatchNormalizationState& stateOf(const GradientCall& call) const;
+  [[nodiscard]] PreparedCall prepareStatistics(const GradientCall& call,
+                                               CNNBatchNormalizationState& state) const;
+  [[nodiscard]] PreparedCall prepareData(const GradientCall& call, CNNBatchNormalizationState& state) const;
   [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override {
     return forwardClassName == "CNNBatchNormalization";
   }
@@ -265,20 +283,6 @@ class BatchNormalizationGradientKernel : public CNNGradientKernel, public Neuron
   /// That of the last forward encode, whatever the size of its images; without one, of whole images.
   [[nodiscard]] BatchRecord forwardRecord(const ImageDescriptor& sourceImage,
                                           const StateBatch& states) const override;
-
- protected:
-  BatchNormalizationGradientKernel(std::shared_ptr<mtl::Device> device,
-                                   const NNNeuronDescriptor& fusedNeuronDescriptor);
-  BatchNormalizationGradientKernel(const BatchNormalizationGradientKernel&) = default;
-  void codeProperties(Coder& coder) override;
-  void transferOwnProperties(const ForwardRecord& record) override;
-
-  /// The state of a call, checked against its images. @throws Error for another kind, other images than whole
-  /// ones of the same size, another number of channels
-  [[nodiscard]] CNNBatchNormalizationState& stateOf(const GradientCall& call) const;
-  [[nodiscard]] PreparedCall prepareStatistics(const GradientCall& call,
-                                               CNNBatchNormalizationState& state) const;
-  [[nodiscard]] PreparedCall prepareData(const GradientCall& call, CNNBatchNormalizationState& state) const;
 
  private:
   [[nodiscard]] BatchNormalizationProblem problemOf(const GradientCall& call,
@@ -332,11 +336,17 @@ class CNNBatchNormalizationStatisticsGradient
   void reduceGradients(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                        const std::shared_ptr<Communicator>& communicator,
                        const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationState);
+
+ protected:
+  using KernelClass::KernelClass;
+  CNNBatchNormalizationStatisticsGradient(const CNNBatchNormalizationStatisticsGradient&) = default;
+  void codeProperties(Coder& coder) override;
+  void didEncode(const detail::GradientCall& call) override;
   [[nodiscard]] std::vector<detail::PreparedCall> prepareGradient(
       const detail::GradientCall& call) const override;
   [[nodiscard]] detail::KernelRoles roles() override;
   [[nodiscard]] bool repeatsCommands() const override { return !share_.statistics; }
-  /// The library's own: whether the inherited encodes compute the data gradient. true.
+  /// Whether the inherited encodes compute the data gradient. true.
   void chooseGradients(bool ofData, bool /*ofParameters*/) override { computesData_ = ofData; }
   void encodeStep(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                   std::span<const ImageBatch> sources, const StateBatch& gradientStates,
@@ -344,12 +354,6 @@ class CNNBatchNormalizationStatisticsGradient
   void setBatchShare(const detail::BatchShare& share) override { share_ = share; }
   void encodeWithoutImages(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                            const ImageDescriptor& source, const StateBatch& states) override;
-
- protected:
-  using KernelClass::KernelClass;
-  CNNBatchNormalizationStatisticsGradient(const CNNBatchNormalizationStatisticsGradient&) = default;
-  void codeProperties(Coder& coder) override;
-  void didEncode(const detail::GradientCall& call) override;
 
  private:
   friend KernelClass;
@@ -387,13 +391,13 @@ class CNNBatchNormalizationGradient
   ImageBatch encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                          const ImageBatch& sourceGradients, const ImageBatch& sourceImages,
                          const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationState);
-  [[nodiscard]] std::vector<detail::PreparedCall> prepareGradient(
-      const detail::GradientCall& call) const override;
 
  protected:
   using KernelClass::KernelClass;
   CNNBatchNormalizationGradient(const CNNBatchNormalizationGradient&) = default;
   void didEncode(const detail::GradientCall& call) override;
+  [[nodiscard]] std::vector<detail::PreparedCall> prepareGradient(
+      const detail::GradientCall& call) const override;
 
  private:
   friend KernelClass;

@@ -7,7 +7,7 @@
 #include "mps/core/types/error.hpp"
 #include "mps/distributed/communicator.hpp"
 #include "mtl/buffer.hpp"
-#include "mtl/command_buffer.hpp"
+#include "mtl/command.hpp"
 #include "mtl/memory.hpp"
 
 /// One batch on several ranks.
@@ -150,7 +150,11 @@ void CNNBatchNormalizationStatisticsGradient::encodeStep(
   const auto gradient = CNNBatchNormalizationGradient::create(device(), fusedNeuronDescriptor());
   gradient->setLabel(label());
   gradient->setOptions(options());
-  gradient->encodeStep(commandBuffer, sources, gradientStates, destinationGradients, accumulates);
+  if (accumulates)
+    gradient->encodeBatchAccumulating(commandBuffer, sources[0], sources[1], gradientStates,
+                                      destinationGradients);
+  else
+    gradient->encodeBatch(commandBuffer, sources[0], sources[1], gradientStates, destinationGradients);
 }
 
 void CNNBatchNormalizationStatisticsGradient::encodeWithoutImages(

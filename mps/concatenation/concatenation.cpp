@@ -12,7 +12,7 @@
 #include "mps/core/plan/plan_for.hpp"
 #include "mps/core/types/as_signed.hpp"
 #include "mps/core/types/error.hpp"
-#include "mtl/command_buffer.hpp"
+#include "mtl/command.hpp"
 #include "mtl/device.hpp"
 
 namespace mps {

@@ -34,9 +34,6 @@ namespace mps {
 /// and when a window, stride or dilation is not 1.
 class NNConcatenation : public detail::KernelClass<NNConcatenation, CNNMultiaryKernel, "NNConcatenation"> {
  public:
-  /// The library's own.
-  NNConcatenation(std::shared_ptr<mtl::Device> device, detail::Decoding decoding)
-      : KernelClass(std::move(device), decoding) {}
   /// @throws Error when sourceCount is 0
   static std::shared_ptr<NNConcatenation> create(const std::shared_ptr<mtl::Device>& device,
                                                  std::size_t sourceCount);
@@ -45,11 +42,9 @@ class NNConcatenation : public detail::KernelClass<NNConcatenation, CNNMultiaryK
   [[nodiscard]] std::size_t channelAlignment() const { return channelAlignment_; }
   /// @throws Error for another number than 1 and 4
   void setChannelAlignment(std::size_t channelAlignment);
-  /// The library's own.
-  [[nodiscard]] detail::ChannelTraits channelTraits() const override;
-  [[nodiscard]] bool repeatsCommands() const override { return true; }
 
  protected:
+  using KernelClass::KernelClass;
   NNConcatenation(std::shared_ptr<mtl::Device> device, std::size_t sourceCount);
   NNConcatenation(const NNConcatenation&) = default;
   void codeProperties(Coder& coder) override;
@@ -59,6 +54,8 @@ class NNConcatenation : public detail::KernelClass<NNConcatenation, CNNMultiaryK
   void encodeCall(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                   std::span<const ImageBatch> sources, const StateBatch& destinationStates,
                   const ImageBatch& destinations) override;
+  [[nodiscard]] detail::ChannelTraits channelTraits() const override;
+  [[nodiscard]] bool repeatsCommands() const override { return true; }
 
  private:
   friend KernelClass;
@@ -86,9 +83,6 @@ class NNConcatenationGradient
     : public detail::KernelClass<NNConcatenationGradient, CNNGradientKernel, "NNConcatenationGradient">,
       public detail::SliceGradientKernel {
  public:
-  /// The library's own.
-  NNConcatenationGradient(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
-      : NNConcatenationGradient(std::move(device), std::size_t{0}) {}
   /// @param sourceIndex the source of the forward kernel that the gradient belongs to
   static std::shared_ptr<NNConcatenationGradient> create(const std::shared_ptr<mtl::Device>& device,
                                                          std::size_t sourceIndex);
@@ -110,6 +104,11 @@ class NNConcatenationGradient
                            const StateBatch& gradientStates,
                            std::span<const ImageBatch> destinationGradients) override;
 
+ protected:
+  using KernelClass::KernelClass;
+  NNConcatenationGradient(std::shared_ptr<mtl::Device> device, std::size_t sourceIndex);
+  NNConcatenationGradient(const NNConcatenationGradient&) = default;
+  void codeProperties(Coder& coder) override;
   [[nodiscard]] std::vector<detail::PreparedCall> prepareGradient(
       const detail::GradientCall& call) const override;
   [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
@@ -121,18 +120,13 @@ class NNConcatenationGradient
   [[nodiscard]] std::shared_ptr<const detail::ForwardRecord> ownRecord(
       std::shared_ptr<const detail::ForwardRecord> record) const override;
 
- protected:
-  NNConcatenationGradient(std::shared_ptr<mtl::Device> device, std::size_t sourceIndex);
-  NNConcatenationGradient(const NNConcatenationGradient&) = default;
-  void codeProperties(Coder& coder) override;
-
  private:
   friend KernelClass;
   struct Slice;
   Slice resolveSlice(const ImageBatch& gradients, const ImageBatch& sources, const StateBatch& states,
                      const ImageBatch& destinations);
 
-  std::size_t sourceIndex_;
+  std::size_t sourceIndex_ = 0;
 };
 
 }  // namespace mps

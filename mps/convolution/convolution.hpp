@@ -39,9 +39,6 @@ class CNNConvolution : public detail::KernelClass<CNNConvolution, CNNKernel, "CN
                        public detail::ForwardKernelWithWeights,
                        public detail::NeuronFusion {
  public:
-  /// The library's own.
-  CNNConvolution(std::shared_ptr<mtl::Device> device, detail::Decoding decoding)
-      : KernelClass(std::move(device), decoding), ForwardKernelWithWeights(decoding) {}
   /// Reads the data source once. @throws Error when it is null, fails to load, or its sizes disagree.
   static std::shared_ptr<CNNConvolution> create(const std::shared_ptr<mtl::Device>& device,
                                                 std::shared_ptr<CNNConvolutionDataSource> weights);
@@ -59,19 +56,14 @@ class CNNConvolution : public detail::KernelClass<CNNConvolution, CNNKernel, "CN
   [[nodiscard]] std::size_t dilationRateY() const override { return descriptor().dilationRateY(); }
   [[nodiscard]] bool isResultStateReusedAcrossBatch() const override { return true; }
 
-  [[nodiscard]] detail::PreparedCall prepareForward(const detail::ForwardCall& call) const override;
   /// @name The library's own
   /// @{
   /// A neuron that a graph has fused behind the descriptor's.
   [[nodiscard]] const NNNeuronDescriptor& graphNeuron() const { return graphNeuron_; }
-  [[nodiscard]] detail::KernelRoles roles() override;
-  [[nodiscard]] detail::ChannelTraits channelTraits() const override;
-  [[nodiscard]] bool repeatsCommands() const override { return true; }
-  [[nodiscard]] Answer canFuse(const NNNeuronDescriptor& neuron, bool isDifferentiated) const override;
-  void fuse(const NNNeuronDescriptor& neuron) override { graphNeuron_ = neuron; }
   /// @}
 
  protected:
+  using KernelClass::KernelClass;
   CNNConvolution(std::shared_ptr<mtl::Device> device, std::shared_ptr<CNNConvolutionDataSource> weights,
                  const char* className);
   CNNConvolution(const CNNConvolution&) = default;
@@ -91,6 +83,12 @@ class CNNConvolution : public detail::KernelClass<CNNConvolution, CNNKernel, "CN
   virtual void placeWindow(detail::ConvolutionProblem& /*problem*/) const {}
   [[nodiscard]] const Kernel& kernel() const override { return *this; }
   [[nodiscard]] std::shared_ptr<ForwardKernelWithWeights> shared() override;
+  [[nodiscard]] detail::PreparedCall prepareForward(const detail::ForwardCall& call) const override;
+  [[nodiscard]] detail::KernelRoles roles() override;
+  [[nodiscard]] detail::ChannelTraits channelTraits() const override;
+  [[nodiscard]] bool repeatsCommands() const override { return true; }
+  [[nodiscard]] Answer canFuse(const NNNeuronDescriptor& neuron, bool isDifferentiated) const override;
+  void fuse(const NNNeuronDescriptor& neuron) override { graphNeuron_ = neuron; }
 
  private:
   friend KernelClass;
@@ -131,9 +129,6 @@ class CNNConvolutionGradient
     : public detail::KernelClass<CNNConvolutionGradient, CNNGradientKernel, "CNNConvolutionGradient">,
       public detail::GradientKernelWithWeights {
  public:
-  /// The library's own.
-  CNNConvolutionGradient(std::shared_ptr<mtl::Device> device, detail::Decoding decoding)
-      : KernelClass(std::move(device), decoding), GradientKernelWithWeights(decoding) {}
   /// @param weights the data source of the forward kernel
   static std::shared_ptr<CNNConvolutionGradient> create(const std::shared_ptr<mtl::Device>& device,
                                                         std::shared_ptr<CNNConvolutionDataSource> weights);
@@ -141,19 +136,8 @@ class CNNConvolutionGradient
   [[nodiscard]] std::size_t channelMultiplier() const { return descriptor().channelMultiplier(); }
   [[nodiscard]] bool isStateModified() const override { return true; }
 
-  [[nodiscard]] std::vector<detail::PreparedCall> prepareGradient(
-      const detail::GradientCall& call) const override;
-  [[nodiscard]] bool canAccumulate() const override { return true; }
-  [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
-  [[nodiscard]] bool needsSourceMemory(bool /*forwardSavesFields*/) const override {
-    return computesWeights();
-  }
-  [[nodiscard]] bool preparesWithoutPixels() const override { return true; }
-  [[nodiscard]] detail::KernelRoles roles() override;
-  [[nodiscard]] detail::ChannelTraits channelTraits() const override;
-  [[nodiscard]] bool repeatsCommands() const override { return true; }
-
  protected:
+  using KernelClass::KernelClass;
   CNNConvolutionGradient(std::shared_ptr<mtl::Device> device,
                          std::shared_ptr<CNNConvolutionDataSource> weights, const char* className);
   CNNConvolutionGradient(const CNNConvolutionGradient&) = default;
@@ -167,6 +151,17 @@ class CNNConvolutionGradient
   void didEncode(const detail::GradientCall& call) override;
   virtual void placeWindow(detail::ConvolutionProblem& /*problem*/) const {}
   [[nodiscard]] const Kernel& kernel() const override { return *this; }
+  [[nodiscard]] std::vector<detail::PreparedCall> prepareGradient(
+      const detail::GradientCall& call) const override;
+  [[nodiscard]] bool canAccumulate() const override { return true; }
+  [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
+  [[nodiscard]] bool needsSourceMemory(bool /*forwardSavesFields*/) const override {
+    return computesWeights();
+  }
+  [[nodiscard]] bool preparesWithoutPixels() const override { return true; }
+  [[nodiscard]] detail::KernelRoles roles() override;
+  [[nodiscard]] detail::ChannelTraits channelTraits() const override;
+  [[nodiscard]] bool repeatsCommands() const override { return true; }
 
  private:
   friend KernelClass;

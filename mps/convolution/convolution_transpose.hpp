@@ -46,9 +46,6 @@ class CNNConvolutionTranspose
     : public detail::KernelClass<CNNConvolutionTranspose, CNNKernel, "CNNConvolutionTranspose">,
       public detail::ForwardKernelWithWeights {
  public:
-  /// The library's own.
-  CNNConvolutionTranspose(std::shared_ptr<mtl::Device> device, detail::Decoding decoding)
-      : KernelClass(std::move(device), decoding), ForwardKernelWithWeights(decoding) {}
   /// Reads the data source once. @throws Error when it is null, fails to load, its sizes disagree, or it is
   /// depth-wise.
   static std::shared_ptr<CNNConvolutionTranspose> create(const std::shared_ptr<mtl::Device>& device,
@@ -100,23 +97,8 @@ class CNNConvolutionTranspose
                    const StateBatch& states, const ImageBatch& destinationImages);
   /// @}
 
-  /// @name The library's own
-  /// @{
-  [[nodiscard]] detail::PreparedCall prepareForward(const detail::ForwardCall& call) const override;
-  void encodeWithSourceStates(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-                              const ImageBatch& sourceImages, const StateBatch& sourceStates,
-                              const StateBatch& destinationStates,
-                              const ImageBatch& destinationImages) override;
-  [[nodiscard]] Offset placement() const override { return {kernelOffsetX(), kernelOffsetY(), offset().z}; }
-  void setPlacement(const Offset& placement) override;
-  [[nodiscard]] bool isSizedByState() const override { return true; }
-  /// As by the state of a convolution. @param undone its source  @param placement its offset
-  ImageDescriptor sizeUndoing(const ImageDescriptor& source, const ImageDescriptor& undone,
-                              const Offset& placement) override;
-  [[nodiscard]] detail::KernelRoles roles() override;
-  /// @}
-
  protected:
+  using KernelClass::KernelClass;
   CNNConvolutionTranspose(std::shared_ptr<mtl::Device> device,
                           std::shared_ptr<CNNConvolutionDataSource> weights);
   CNNConvolutionTranspose(const CNNConvolutionTranspose&) = default;
@@ -133,6 +115,18 @@ class CNNConvolutionTranspose
   void describeForward(std::any& family) const override;
   [[nodiscard]] const Kernel& kernel() const override { return *this; }
   [[nodiscard]] std::shared_ptr<ForwardKernelWithWeights> shared() override;
+  [[nodiscard]] detail::PreparedCall prepareForward(const detail::ForwardCall& call) const override;
+  void encodeWithSourceStates(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                              const ImageBatch& sourceImages, const StateBatch& sourceStates,
+                              const StateBatch& destinationStates,
+                              const ImageBatch& destinationImages) override;
+  [[nodiscard]] Offset placement() const override { return {kernelOffsetX(), kernelOffsetY(), offset().z}; }
+  void setPlacement(const Offset& placement) override;
+  [[nodiscard]] bool isSizedByState() const override { return true; }
+  /// As by the state of a convolution. @param undone its source  @param placement its offset
+  ImageDescriptor sizeUndoing(const ImageDescriptor& source, const ImageDescriptor& undone,
+                              const Offset& placement) override;
+  [[nodiscard]] detail::KernelRoles roles() override;
 
  private:
   friend KernelClass;
@@ -175,27 +169,13 @@ class CNNConvolutionTransposeGradient
                                  "CNNConvolutionTransposeGradient">,
       public detail::GradientKernelWithWeights {
  public:
-  /// The library's own.
-  CNNConvolutionTransposeGradient(std::shared_ptr<mtl::Device> device, detail::Decoding decoding)
-      : KernelClass(std::move(device), decoding), GradientKernelWithWeights(decoding) {}
   /// @param weights the data source of the forward kernel
   static std::shared_ptr<CNNConvolutionTransposeGradient> create(
       const std::shared_ptr<mtl::Device>& device, std::shared_ptr<CNNConvolutionDataSource> weights);
   [[nodiscard]] bool isStateModified() const override { return true; }
 
-  /// @name The library's own
-  /// @{
-  [[nodiscard]] std::vector<detail::PreparedCall> prepareGradient(
-      const detail::GradientCall& call) const override;
-  [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
-  [[nodiscard]] bool needsSourceMemory(bool /*forwardSavesFields*/) const override {
-    return computesWeights();
-  }
-  [[nodiscard]] bool preparesWithoutPixels() const override { return true; }
-  [[nodiscard]] detail::KernelRoles roles() override;
-  /// @}
-
  protected:
+  using KernelClass::KernelClass;
   CNNConvolutionTransposeGradient(std::shared_ptr<mtl::Device> device,
                                   std::shared_ptr<CNNConvolutionDataSource> weights);
   CNNConvolutionTransposeGradient(const CNNConvolutionTransposeGradient&) = default;
@@ -208,6 +188,14 @@ class CNNConvolutionTransposeGradient
   void willEncode(State& gradientState) override;
   void didEncode(const detail::GradientCall& call) override;
   [[nodiscard]] const Kernel& kernel() const override { return *this; }
+  [[nodiscard]] std::vector<detail::PreparedCall> prepareGradient(
+      const detail::GradientCall& call) const override;
+  [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
+  [[nodiscard]] bool needsSourceMemory(bool /*forwardSavesFields*/) const override {
+    return computesWeights();
+  }
+  [[nodiscard]] bool preparesWithoutPixels() const override { return true; }
+  [[nodiscard]] detail::KernelRoles roles() override;
 
  private:
   friend KernelClass;

@@ -18,13 +18,11 @@ namespace mps {
 /// column are permuted.
 class CNNFullyConnected : public detail::KernelClass<CNNFullyConnected, CNNConvolution, "CNNFullyConnected"> {
  public:
-  /// The library's own.
-  CNNFullyConnected(std::shared_ptr<mtl::Device> device, detail::Decoding decoding)
-      : KernelClass(std::move(device), decoding) {}
   static std::shared_ptr<CNNFullyConnected> create(const std::shared_ptr<mtl::Device>& device,
                                                    std::shared_ptr<CNNConvolutionDataSource> weights);
 
  protected:
+  using KernelClass::KernelClass;
   CNNFullyConnected(std::shared_ptr<mtl::Device> device, std::shared_ptr<CNNConvolutionDataSource> weights);
   CNNFullyConnected(const CNNFullyConnected&) = default;
   void codeProperties(Coder& coder) override;
@@ -51,19 +49,17 @@ class CNNFullyConnectedGradient
     : public detail::KernelClass<CNNFullyConnectedGradient, CNNConvolutionGradient,
                                  "CNNFullyConnectedGradient"> {
  public:
-  /// The library's own.
-  CNNFullyConnectedGradient(std::shared_ptr<mtl::Device> device, detail::Decoding decoding)
-      : KernelClass(std::move(device), decoding) {}
   static std::shared_ptr<CNNFullyConnectedGradient> create(const std::shared_ptr<mtl::Device>& device,
                                                            std::shared_ptr<CNNConvolutionDataSource> weights);
-  [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
 
  protected:
+  using KernelClass::KernelClass;
   CNNFullyConnectedGradient(std::shared_ptr<mtl::Device> device,
                             std::shared_ptr<CNNConvolutionDataSource> weights);
   CNNFullyConnectedGradient(const CNNFullyConnectedGradient&) = default;
   void codeProperties(Coder& coder) override;
   void placeWindow(detail::ConvolutionProblem& problem) const override;
+  [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
 
  private:
   friend KernelClass;

@@ -14,7 +14,7 @@
 #include "mps/core/types/as_signed.hpp"
 #include "mps/core/types/error.hpp"
 #include "mtl/buffer.hpp"
-#include "mtl/command_buffer.hpp"
+#include "mtl/command.hpp"
 #include "mtl/device.hpp"
 
 namespace mps::detail {
@@ -54,9 +54,6 @@ KernelWithWeights::KernelWithWeights(const char* className, const std::shared_pt
   descriptor_.check(kernel);
   weights_ = ConvolutionWeights::read(kernel, device, *dataSource_, descriptor_);
 }
-
-KernelWithWeights::KernelWithWeights(Decoding /*decoding*/)
-    : descriptor_(CNNConvolutionDescriptor::cnnConvolutionDescriptor(1, 1, 1, 1)) {}
 
 void KernelWithWeights::useWeights(std::shared_ptr<const ConvolutionWeights> weights) {
   if (weights == weights_) return;

@@ -55,19 +55,22 @@ class KernelWithWeights : public LayerKernel {
   void reloadWeightsAndBiases(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                               const std::shared_ptr<CNNConvolutionWeightsAndBiasesState>& state);
 
-  /// The library's own: the weights that encodes use now.
+  /// @name The library's own
+  /// @{
+  /// The weights that encodes use now.
   [[nodiscard]] const std::shared_ptr<const ConvolutionWeights>& weights() const { return weights_; }
-  /// The library's own: the weights that weights() returned earlier.
+  /// The weights that weights() returned earlier.
   void useWeights(std::shared_ptr<const ConvolutionWeights> weights);
-  /// The library's own: uses the other kernel's weights from now on, without a copy.
+  /// Uses the other kernel's weights from now on, without a copy.
   void shareWeights(const KernelWithWeights& other) { useWeights(other.weights_); }
-  [[nodiscard]] std::function<void()> parameterKeeper() override;
+  /// @}
 
  protected:
   /// Reads the data source once. @throws Error when it is null, fails to load, or its sizes disagree.
   KernelWithWeights(const char* className, const std::shared_ptr<mtl::Device>& device,
                     std::shared_ptr<CNNConvolutionDataSource> dataSource);
-  explicit KernelWithWeights(Decoding /*decoding*/);
+  /// To be decoded.
+  KernelWithWeights() = default;
   KernelWithWeights(const KernelWithWeights&) = default;
   /// Codes the data source, and the weights where the kernel has others. @throws Error as create does
   virtual void codeWeights(Coder& coder);
@@ -81,6 +84,7 @@ class KernelWithWeights : public LayerKernel {
 
   /// This object.
   [[nodiscard]] virtual const Kernel& kernel() const = 0;
+  [[nodiscard]] std::function<void()> parameterKeeper() override;
 
  private:
   /// The kernel has other weights now. @param areItsOwn whether the user has given them to this kernel
@@ -88,7 +92,7 @@ class KernelWithWeights : public LayerKernel {
   void read();
 
   std::shared_ptr<CNNConvolutionDataSource> dataSource_;
-  CNNConvolutionDescriptor descriptor_;
+  CNNConvolutionDescriptor descriptor_ = CNNConvolutionDescriptor::cnnConvolutionDescriptor(1, 1, 1, 1);
   std::shared_ptr<const ConvolutionWeights> weights_;
 };
 
@@ -103,9 +107,6 @@ class ForwardKernelWithWeights : public KernelWithWeights {
     return precision_;
   }
   void setAccumulatorPrecisionOption(NNConvolutionAccumulatorPrecisionOption option) { precision_ = option; }
-  [[nodiscard]] const void* deviceParameters() const override;
-  [[nodiscard]] std::shared_ptr<LayerUpdate> makeUpdate(
-      const std::vector<std::shared_ptr<ImageKernel>>& gradients, NNTrainingStyle style) override;
   /// Records a copy of the weights (float32, OHWI) and, where the layer has any, the biases that the kernel uses.
   /// @param resultStateCanBeTemporary true: the state is temporary, with readCount 1
   std::shared_ptr<CNNConvolutionWeightsAndBiasesState> exportWeightsAndBiases(
@@ -113,11 +114,15 @@ class ForwardKernelWithWeights : public KernelWithWeights {
 
  protected:
   using KernelWithWeights::KernelWithWeights;
+  ForwardKernelWithWeights() = default;
   ForwardKernelWithWeights(const ForwardKernelWithWeights&) = default;
   void codeWeights(Coder& coder) override;
   [[nodiscard]] RecordedWeights recordedWeights() const;
   /// This object, kept alive.
   [[nodiscard]] virtual std::shared_ptr<ForwardKernelWithWeights> shared() = 0;
+  [[nodiscard]] const void* deviceParameters() const override;
+  [[nodiscard]] std::shared_ptr<LayerUpdate> makeUpdate(
+      const std::vector<std::shared_ptr<ImageKernel>>& gradients, NNTrainingStyle style) override;
 
  private:
   NNConvolutionAccumulatorPrecisionOption precision_ = NNConvolutionAccumulatorPrecisionOption::Float;
@@ -136,22 +141,15 @@ class GradientKernelWithWeights : public KernelWithWeights, public LayerGradient
   /// What to compute. All. With GradientWithWeightsAndBias the destination is not written.
   [[nodiscard]] CNNConvolutionGradientOption gradientOption() const { return gradientOption_; }
   void setGradientOption(CNNConvolutionGradientOption option) { gradientOption_ = option; }
-  void chooseGradients(bool ofData, bool ofParameters) override;
   /// For graphs: whether gradientForBiases is written with gradientForWeights.
   [[nodiscard]] bool computesBiases() const { return computesBiases_; }
-  void leaveOutMissingParameters() override;
-  void shareParameters(const LayerKernel& forward) override;
-  /// A gradient kernel has the forward kernel's.
-  [[nodiscard]] std::shared_ptr<LayerUpdate> makeUpdate(
-      const std::vector<std::shared_ptr<ImageKernel>>& /*gradients*/, NNTrainingStyle /*style*/) override {
-    return nullptr;
-  }
 
  protected:
   /// @throws Error also for a sub-pixel convolution
   GradientKernelWithWeights(const char* className, const std::shared_ptr<mtl::Device>& device,
                             std::shared_ptr<CNNConvolutionDataSource> dataSource);
   using KernelWithWeights::KernelWithWeights;
+  GradientKernelWithWeights() = default;
   GradientKernelWithWeights(const GradientKernelWithWeights&) = default;
   void codeWeights(Coder& coder) override;
   /// @throws Error when a coded window is another one than the descriptor's
@@ -172,6 +170,14 @@ class GradientKernelWithWeights : public KernelWithWeights, public LayerGradient
   void giveGradients(PreparedCall& call, CNNConvolutionGradientState& state) const;
   /// After it: from then on only reloads change the weights; the next encode with the state adds.
   void didEncodeWith(CNNConvolutionGradientState& state);
+  void chooseGradients(bool ofData, bool ofParameters) override;
+  void leaveOutMissingParameters() override;
+  void shareParameters(const LayerKernel& forward) override;
+  /// A gradient kernel has the forward kernel's.
+  [[nodiscard]] std::shared_ptr<LayerUpdate> makeUpdate(
+      const std::vector<std::shared_ptr<ImageKernel>>& /*gradients*/, NNTrainingStyle /*style*/) override {
+    return nullptr;
+  }
 
  private:
   void didRead(bool areItsOwn) override { adoptsWeights_ = !areItsOwn; }

@@ -10,7 +10,7 @@
 #include "mps/distributed/collective.hpp"
 #include "mps/distributed/communicator.hpp"
 #include "mtl/buffer.hpp"
-#include "mtl/command_buffer.hpp"
+#include "mtl/command.hpp"
 #include "mtl/command_queue.hpp"
 #include "mtl/device.hpp"
 #include "mtl/memory.hpp"

@@ -15,7 +15,7 @@ class StateBatch;
 
 namespace detail {
 
-/// One rank's part of a batch that several ranks share. The library's own.
+/// One rank's part of a batch that several ranks share.
 struct BatchShare {
   std::size_t firstImage = 0;  ///< in the whole batch
   std::size_t imageCount = 0;  ///< of this rank

@@ -14,7 +14,7 @@
 #include "mps/distributed/collective.hpp"
 #include "mtl/back_ends.hpp"
 #include "mtl/buffer.hpp"
-#include "mtl/command_buffer.hpp"
+#include "mtl/command.hpp"
 #include "mtl/device.hpp"
 #include "mtl/memory.hpp"
 

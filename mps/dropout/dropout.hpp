@@ -45,9 +45,6 @@ class CNNDropout : public detail::KernelClass<CNNDropout, CNNKernel, "CNNDropout
                    public detail::SharedBatchKernel,
                    public detail::RandomKernel {
  public:
-  /// The library's own.
-  CNNDropout(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
-      : CNNDropout(std::move(device), 1, 0, {1, 1, 1}) {}
   /// @param keepProbability P, above 0 and up to 1 (1: the identity). PyTorch's p is 1 - P
   /// @param maskStrideInPixels 0 along an axis (width, height, depth for channels): one value for the whole
   /// axis; else 1
@@ -62,17 +59,8 @@ class CNNDropout : public detail::KernelClass<CNNDropout, CNNKernel, "CNNDropout
   [[nodiscard]] std::uint32_t encodeCount() const override { return encodeCount_; }
   void setEncodeCount(std::uint32_t count) override { encodeCount_ = count; }
 
-  [[nodiscard]] detail::PreparedCall prepareForward(const detail::ForwardCall& call) const override;
-  [[nodiscard]] bool worksInPlace() const override { return true; }
-  /// The library's own.
-  [[nodiscard]] detail::KernelRoles roles() override;
-  void setBatchShare(const detail::BatchShare& share) override { firstImage_ = share.firstImage; }
-  void encodeWithoutImages(const std::shared_ptr<mtl::CommandBuffer>& /*commandBuffer*/,
-                           const ImageDescriptor& /*source*/, const StateBatch& /*states*/) override {
-    ++encodeCount_;
-  }
-
  protected:
+  using KernelClass::KernelClass;
   CNNDropout(std::shared_ptr<mtl::Device> device, float keepProbability, std::uint64_t seed,
              const mtl::Size& maskStrideInPixels);
   CNNDropout(const CNNDropout&) = default;
@@ -82,12 +70,20 @@ class CNNDropout : public detail::KernelClass<CNNDropout, CNNKernel, "CNNDropout
       std::span<const std::shared_ptr<State>> sourceStates) const override;
   void describeForward(std::any& family) const override;
   void didEncode(const detail::ForwardCall& /*call*/) override { ++encodeCount_; }
+  [[nodiscard]] detail::PreparedCall prepareForward(const detail::ForwardCall& call) const override;
+  [[nodiscard]] bool worksInPlace() const override { return true; }
+  [[nodiscard]] detail::KernelRoles roles() override;
+  void setBatchShare(const detail::BatchShare& share) override { firstImage_ = share.firstImage; }
+  void encodeWithoutImages(const std::shared_ptr<mtl::CommandBuffer>& /*commandBuffer*/,
+                           const ImageDescriptor& /*source*/, const StateBatch& /*states*/) override {
+    ++encodeCount_;
+  }
 
  private:
   friend KernelClass;
-  float keepProbability_;
-  std::uint64_t seed_;
-  mtl::Size maskStride_;
+  float keepProbability_ = 1;
+  std::uint64_t seed_ = 0;
+  mtl::Size maskStride_{1, 1, 1};
   std::uint32_t encodeCount_ = 0;
   std::size_t firstImage_ = 0;  ///< of a rank's, in the batch of all ranks
 };
@@ -103,9 +99,6 @@ class CNNDropout : public detail::KernelClass<CNNDropout, CNNKernel, "CNNDropout
 class CNNDropoutGradient
     : public detail::KernelClass<CNNDropoutGradient, CNNGradientKernel, "CNNDropoutGradient"> {
  public:
-  /// The library's own.
-  CNNDropoutGradient(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
-      : CNNDropoutGradient(std::move(device), 1, 0, {1, 1, 1}) {}
   /// The values of the forward kernel.
   static std::shared_ptr<CNNDropoutGradient> create(const std::shared_ptr<mtl::Device>& device,
                                                     float keepProbability, std::uint64_t seed,
@@ -114,6 +107,13 @@ class CNNDropoutGradient
   [[nodiscard]] std::uint64_t seed() const { return seed_; }
   [[nodiscard]] const mtl::Size& maskStrideInPixels() const { return maskStride_; }
 
+ protected:
+  using KernelClass::KernelClass;
+  CNNDropoutGradient(std::shared_ptr<mtl::Device> device, float keepProbability, std::uint64_t seed,
+                     const mtl::Size& maskStrideInPixels);
+  CNNDropoutGradient(const CNNDropoutGradient&) = default;
+  void codeProperties(Coder& coder) override;
+  [[nodiscard]] bool needsStatesInOrder() const override { return true; }
   [[nodiscard]] std::vector<detail::PreparedCall> prepareGradient(
       const detail::GradientCall& call) const override;
   [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
@@ -121,18 +121,11 @@ class CNNDropoutGradient
   [[nodiscard]] bool worksInPlace() const override { return true; }
   [[nodiscard]] bool canAccumulate() const override { return true; }
 
- protected:
-  CNNDropoutGradient(std::shared_ptr<mtl::Device> device, float keepProbability, std::uint64_t seed,
-                     const mtl::Size& maskStrideInPixels);
-  CNNDropoutGradient(const CNNDropoutGradient&) = default;
-  void codeProperties(Coder& coder) override;
-  [[nodiscard]] bool needsStatesInOrder() const override { return true; }
-
  private:
   friend KernelClass;
-  float keepProbability_;
-  std::uint64_t seed_;
-  mtl::Size maskStride_;
+  float keepProbability_ = 1;
+  std::uint64_t seed_ = 0;
+  mtl::Size maskStride_{1, 1, 1};
 };
 
 /// Stands for CNNDropout (MPSCNNDropoutNode).

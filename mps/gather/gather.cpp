@@ -103,7 +103,7 @@ bool NDArrayGather::acceptsState(const State& state) const {
 }
 
 void NDArrayGather::fillState(NDArrayGradientState& state) const {
-  static_cast<NDArrayGatherGradientState&>(state).setAxis(axis_);
+  static_cast<NDArrayGatherGradientState&>(state).axis_ = axis_;
 }
 
 void NDArrayGather::codeProperties(Coder& coder) {

@@ -18,10 +18,9 @@ class NDArrayGatherGradientState : public NDArrayGradientState {
   static std::shared_ptr<NDArrayGatherGradientState> create(const std::shared_ptr<mtl::Device>& device);
   /// That of the forward kernel when it encoded.
   [[nodiscard]] std::size_t axis() const { return axis_; }
-  /// The library's own.
-  void setAxis(std::size_t axis) { axis_ = axis; }
 
  private:
+  friend class NDArrayGather;
   using NDArrayGradientState::NDArrayGradientState;
   std::size_t axis_ = 0;
 };
@@ -43,9 +42,6 @@ class NDArrayGatherGradientState : public NDArrayGradientState {
 /// the axis, gives zeros, and its gradient goes nowhere; no memory outside the array is read. Padding can be marked so.
 class NDArrayGather : public detail::KernelClass<NDArrayGather, NDArrayBinaryKernel, "NDArrayGather"> {
  public:
-  /// The library's own.
-  NDArrayGather(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
-      : NDArrayGather(std::move(device)) {}
   static std::shared_ptr<NDArrayGather> create(const std::shared_ptr<mtl::Device>& device);
 
   /// The dimension of the primary array that indices count in. 0. Encodes throw Error for one that the array does not have.
@@ -53,7 +49,7 @@ class NDArrayGather : public detail::KernelClass<NDArrayGather, NDArrayBinaryKer
   void setAxis(std::size_t axis) { axis_ = axis; }
 
  protected:
-  explicit NDArrayGather(std::shared_ptr<mtl::Device> device) : KernelClass(std::move(device)) {}
+  using KernelClass::KernelClass;
   NDArrayGather(const NDArrayGather&) = default;
   [[nodiscard]] NDArrayDescriptor destinationFor(const NDArrayDescriptor& primary,
                                                  const NDArrayDescriptor& secondary) const override;
@@ -86,13 +82,10 @@ class NDArrayGatherGradient
     : public detail::KernelClass<NDArrayGatherGradient, NDArrayBinaryPrimaryGradientKernel,
                                  "NDArrayGatherGradient"> {
  public:
-  /// The library's own.
-  NDArrayGatherGradient(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
-      : NDArrayGatherGradient(std::move(device)) {}
   static std::shared_ptr<NDArrayGatherGradient> create(const std::shared_ptr<mtl::Device>& device);
 
  protected:
-  explicit NDArrayGatherGradient(std::shared_ptr<mtl::Device> device) : KernelClass(std::move(device)) {}
+  using KernelClass::KernelClass;
   NDArrayGatherGradient(const NDArrayGatherGradient&) = default;
   [[nodiscard]] detail::PreparedCall prepare(const NDArrayGradientState& state) const override;
   [[nodiscard]] bool acceptsState(const State& state) const override;

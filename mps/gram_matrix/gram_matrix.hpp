@@ -36,9 +36,6 @@ class NNGramMatrixCallback : public SecureCoding {
 class NNGramMatrixCalculation final
     : public detail::KernelClass<NNGramMatrixCalculation, CNNKernel, "NNGramMatrixCalculation"> {
  public:
-  /// The library's own.
-  NNGramMatrixCalculation(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
-      : NNGramMatrixCalculation(std::move(device), 1) {}
   static std::shared_ptr<NNGramMatrixCalculation> create(const std::shared_ptr<mtl::Device>& device,
                                                          float alpha = 1);
   /// 1. @throws Error unless it is finite, also of a call-back
@@ -52,25 +49,26 @@ class NNGramMatrixCalculation final
     propertyCallBack_ = std::move(callback);
   }
   [[nodiscard]] bool hasPropertyCallBack() const { return propertyCallBack_ != nullptr; }
-  [[nodiscard]] detail::PreparedCall prepareForward(const detail::ForwardCall& call) const override;
-  void encodeStep(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-                  std::span<const ImageBatch> sources, const StateBatch& destinationStates,
-                  const ImageBatch& destinationImages) override;
   /// @}
 
  protected:
+  using KernelClass::KernelClass;
   void codeProperties(Coder& coder) override;
   [[nodiscard]] bool hasWindow() const override { return true; }
   [[nodiscard]] bool keepsOffset() const override { return true; }
   void adjustDestination(ImageDescriptor& destination, const ImageDescriptor& source) override;
   void describeForward(std::any& family) const override;
+  [[nodiscard]] detail::PreparedCall prepareForward(const detail::ForwardCall& call) const override;
+  void encodeStep(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                  std::span<const ImageBatch> sources, const StateBatch& destinationStates,
+                  const ImageBatch& destinationImages) override;
 
  private:
   friend KernelClass;
   NNGramMatrixCalculation(std::shared_ptr<mtl::Device> device, float alpha);
   NNGramMatrixCalculation(const NNGramMatrixCalculation&) = default;
 
-  float alpha_;
+  float alpha_ = 1;
   std::shared_ptr<NNGramMatrixCallback> propertyCallBack_;
 };
 
@@ -92,33 +90,27 @@ class NNGramMatrixCalculationGradient final
     : public detail::KernelClass<NNGramMatrixCalculationGradient, CNNGradientKernel,
                                  "NNGramMatrixCalculationGradient"> {
  public:
-  /// The library's own.
-  NNGramMatrixCalculationGradient(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
-      : NNGramMatrixCalculationGradient(std::move(device), 1) {}
   static std::shared_ptr<NNGramMatrixCalculationGradient> create(const std::shared_ptr<mtl::Device>& device,
                                                                  float alpha = 1);
   /// 1; after an encode with a state, what the forward kernel had. @throws Error unless it is finite
   [[nodiscard]] float alpha() const { return alpha_; }
   void setAlpha(float alpha);
 
-  /// @name The library's own
-  /// @{
+ protected:
+  using KernelClass::KernelClass;
+  void codeProperties(Coder& coder) override;
+  void transferOwnProperties(const detail::ForwardRecord& record) override;
   [[nodiscard]] std::vector<detail::PreparedCall> prepareGradient(
       const detail::GradientCall& call) const override;
   [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
   [[nodiscard]] bool canAccumulate() const override { return true; }
-  /// @}
-
- protected:
-  void codeProperties(Coder& coder) override;
-  void transferOwnProperties(const detail::ForwardRecord& record) override;
 
  private:
   friend KernelClass;
   NNGramMatrixCalculationGradient(std::shared_ptr<mtl::Device> device, float alpha);
   NNGramMatrixCalculationGradient(const NNGramMatrixCalculationGradient&) = default;
 
-  float alpha_;
+  float alpha_ = 1;
 };
 
 }  // namespace mps

@@ -26,9 +26,6 @@ class CNNGroupNormalization
     : public detail::KernelClass<CNNGroupNormalization, detail::ImageNormalizationKernel,
                                  "CNNGroupNormalization"> {
  public:
-  /// The library's own.
-  CNNGroupNormalization(std::shared_ptr<mtl::Device> device, detail::Decoding decoding)
-      : KernelClass(std::move(device), decoding) {}
   /// Reads the data source once. @throws Error when it is null, has no channels, its number of groups does not divide
   /// that of the channels, or an array has another length than numberOfFeatureChannels.
   static std::shared_ptr<CNNGroupNormalization> create(
@@ -39,11 +36,9 @@ class CNNGroupNormalization
   }
   /// As the data source said when the kernel was made.
   [[nodiscard]] std::size_t numberOfGroups() const { return parameters().groups; }
-  [[nodiscard]] detail::ImageNormalizationDataSource& parameterSource() const override {
-    return *dataSource_;
-  }
 
  protected:
+  using KernelClass::KernelClass;
   CNNGroupNormalization(std::shared_ptr<mtl::Device> device,
                         std::shared_ptr<CNNGroupNormalizationDataSource> dataSource);
   CNNGroupNormalization(const CNNGroupNormalization&) = default;
@@ -52,6 +47,9 @@ class CNNGroupNormalization
   [[nodiscard]] std::shared_ptr<State> makeGradientState(
       const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
       std::shared_ptr<detail::ImageNormalizationGradients> gradients, std::size_t row) const override;
+  [[nodiscard]] detail::ImageNormalizationDataSource& parameterSource() const override {
+    return *dataSource_;
+  }
 
  private:
   friend KernelClass;
@@ -71,13 +69,13 @@ class CNNGroupNormalizationGradient
                                  "CNNGroupNormalizationGradient"> {
  public:
   static std::shared_ptr<CNNGroupNormalizationGradient> create(const std::shared_ptr<mtl::Device>& device);
-  [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override {
-    return forwardClassName == "CNNGroupNormalization";
-  }
 
  protected:
   using KernelClass::KernelClass;
   CNNGroupNormalizationGradient(const CNNGroupNormalizationGradient&) = default;
+  [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override {
+    return forwardClassName == "CNNGroupNormalization";
+  }
 
  private:
   friend KernelClass;

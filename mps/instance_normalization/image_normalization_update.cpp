@@ -2,6 +2,7 @@
 #include <optional>
 #include <utility>
 
+#include "mps/core/image/forward_record.hpp"
 #include "mps/core/kernel/call.hpp"
 #include "mps/core/layer/deferred_updates.hpp"
 #include "mps/core/layer/gradient_sums.hpp"

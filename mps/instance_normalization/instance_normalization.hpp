@@ -32,11 +32,9 @@ namespace mps {
 
 namespace detail {
 
-/// What instance and group normalisation have in common. The library's own.
+/// What instance and group normalisation have in common.
 class ImageNormalizationKernel : public CNNKernel, public LayerKernel {
  public:
-  ImageNormalizationKernel(std::shared_ptr<mtl::Device> device, Decoding decoding)
-      : CNNKernel(std::move(device), decoding) {}
   [[nodiscard]] std::size_t numberOfFeatureChannels() const { return channels_; }
   /// Added to the variance. The data source's. States keep what their forward pass used. @throws Error when it is
   /// negative, infinite or not a number
@@ -51,20 +49,13 @@ class ImageNormalizationKernel : public CNNKernel, public LayerKernel {
   void reloadGammaAndBeta(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                           const std::shared_ptr<CNNNormalizationGammaAndBetaState>& gammaAndBetaState);
 
-  void checkCall(const detail::ForwardCall& call) const override;
-  [[nodiscard]] detail::PreparedCall prepareForward(const detail::ForwardCall& call) const override;
-  [[nodiscard]] bool worksInPlace() const override { return true; }
   /// What encodes use now, and its exchange for what it was earlier.
   [[nodiscard]] const ImageNormalizationParameters& parameters() const { return parameters_; }
   void useParameters(const ImageNormalizationParameters& parameters) { parameters_ = parameters; }
-  [[nodiscard]] const void* deviceParameters() const override;
-  [[nodiscard]] std::function<void()> parameterKeeper() override;
-  [[nodiscard]] std::shared_ptr<LayerUpdate> makeUpdate(
-      const std::vector<std::shared_ptr<ImageKernel>>& gradients, NNTrainingStyle style) override;
-  [[nodiscard]] KernelRoles roles() override;
   [[nodiscard]] virtual ImageNormalizationDataSource& parameterSource() const = 0;
 
  protected:
+  using CNNKernel::CNNKernel;
   /// @param source null throws @param groups 0: as many as channels
   ImageNormalizationKernel(const char* className, std::shared_ptr<mtl::Device> device,
                            const ImageNormalizationDataSource* source, std::size_t groups);
@@ -85,15 +76,28 @@ class ImageNormalizationKernel : public CNNKernel, public LayerKernel {
   /// Around each reading of the data source.
   [[nodiscard]] virtual bool loadSource() const { return true; }
   virtual void purgeSource() const {}
+  void checkCall(const detail::ForwardCall& call) const override;
+  [[nodiscard]] detail::PreparedCall prepareForward(const detail::ForwardCall& call) const override;
+  [[nodiscard]] bool worksInPlace() const override { return true; }
+  [[nodiscard]] const void* deviceParameters() const override;
+  [[nodiscard]] std::function<void()> parameterKeeper() override;
+  [[nodiscard]] std::shared_ptr<LayerUpdate> makeUpdate(
+      const std::vector<std::shared_ptr<ImageKernel>>& gradients, NNTrainingStyle style) override;
+  [[nodiscard]] KernelRoles roles() override;
 
  private:
   std::size_t channels_ = 0;
   ImageNormalizationParameters parameters_;
 };
 
-/// What their gradient kernels have in common. The library's own.
+/// What their gradient kernels have in common.
 class ImageNormalizationGradientKernel : public CNNGradientKernel, public LayerGradientKernel {
- public:
+ protected:
+  using CNNGradientKernel::CNNGradientKernel;
+  ImageNormalizationGradientKernel(const ImageNormalizationGradientKernel&) = default;
+  void codeProperties(Coder& coder) override;
+  [[nodiscard]] bool takesTogether(const StateBatch& states) const override;
+  void didEncode(const GradientCall& call) override;
   [[nodiscard]] bool worksInPlace() const override { return true; }
   [[nodiscard]] bool canAccumulate() const override { return true; }
   [[nodiscard]] bool preparesWithoutPixels() const override { return true; }
@@ -101,13 +105,6 @@ class ImageNormalizationGradientKernel : public CNNGradientKernel, public LayerG
   /// Of a step of a graph: whether somebody reads the data gradient. true.
   void chooseGradients(bool ofData, bool /*ofParameters*/) override { computesData_ = ofData; }
   [[nodiscard]] KernelRoles roles() override;
-
- protected:
-  using CNNGradientKernel::CNNGradientKernel;
-  ImageNormalizationGradientKernel(const ImageNormalizationGradientKernel&) = default;
-  void codeProperties(Coder& coder) override;
-  [[nodiscard]] bool takesTogether(const StateBatch& states) const override;
-  void didEncode(const GradientCall& call) override;
 
  private:
   bool computesData_ = true;
@@ -123,9 +120,6 @@ class CNNInstanceNormalization
     : public detail::KernelClass<CNNInstanceNormalization, detail::ImageNormalizationKernel,
                                  "CNNInstanceNormalization"> {
  public:
-  /// The library's own.
-  CNNInstanceNormalization(std::shared_ptr<mtl::Device> device, detail::Decoding decoding)
-      : KernelClass(std::move(device), decoding) {}
   /// Reads the data source once. @throws Error when it is null, fails to load, has no channels, or an array has
   /// another length than numberOfFeatureChannels.
   static std::shared_ptr<CNNInstanceNormalization> create(
@@ -136,11 +130,9 @@ class CNNInstanceNormalization
   }
   /// All of another data source (deprecated by Apple). @throws Error also for another number of channels
   void reloadDataSource(std::shared_ptr<CNNInstanceNormalizationDataSource> dataSource);
-  [[nodiscard]] detail::ImageNormalizationDataSource& parameterSource() const override {
-    return *dataSource_;
-  }
 
  protected:
+  using KernelClass::KernelClass;
   CNNInstanceNormalization(std::shared_ptr<mtl::Device> device,
                            std::shared_ptr<CNNInstanceNormalizationDataSource> dataSource);
   CNNInstanceNormalization(const CNNInstanceNormalization&) = default;
@@ -151,6 +143,9 @@ class CNNInstanceNormalization
       std::shared_ptr<detail::ImageNormalizationGradients> gradients, std::size_t row) const override;
   [[nodiscard]] bool loadSource() const override { return dataSource_->load(); }
   void purgeSource() const override { dataSource_->purge(); }
+  [[nodiscard]] detail::ImageNormalizationDataSource& parameterSource() const override {
+    return *dataSource_;
+  }
 
  private:
   friend KernelClass;
@@ -171,13 +166,13 @@ class CNNInstanceNormalizationGradient
                                  "CNNInstanceNormalizationGradient"> {
  public:
   static std::shared_ptr<CNNInstanceNormalizationGradient> create(const std::shared_ptr<mtl::Device>& device);
-  [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override {
-    return forwardClassName == "CNNInstanceNormalization";
-  }
 
  protected:
   using KernelClass::KernelClass;
   CNNInstanceNormalizationGradient(const CNNInstanceNormalizationGradient&) = default;
+  [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override {
+    return forwardClassName == "CNNInstanceNormalization";
+  }
 
  private:
   friend KernelClass;

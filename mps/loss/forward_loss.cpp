@@ -9,7 +9,7 @@
 #include "mps/core/plan/tensor_copy.hpp"
 #include "mps/core/types/error.hpp"
 #include "mps/loss/loss_call.hpp"
-#include "mtl/command_buffer.hpp"
+#include "mtl/command.hpp"
 
 namespace mps {
 

@@ -38,9 +38,6 @@ class NNLossCallback : public SecureCoding {
 class NNForwardLoss : public detail::KernelClass<NNForwardLoss, CNNKernel, "NNForwardLoss">,
                       public detail::LossKernelProperties {
  public:
-  /// The library's own.
-  NNForwardLoss(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
-      : NNForwardLoss(std::move(device), CNNLossDescriptor::cnnLossDescriptor({}, {})) {}
   /// @throws Error for values out of the ranges that CNNLossDescriptor names, and with a lossScale.
   static std::shared_ptr<NNForwardLoss> create(const std::shared_ptr<mtl::Device>& device,
                                                const CNNLossDescriptor& lossDescriptor);
@@ -60,6 +57,13 @@ class NNForwardLoss : public detail::KernelClass<NNForwardLoss, CNNKernel, "NNFo
                          StateBatch& destinationStates, bool destinationStatesAreTemporary);
   /// @}
 
+ protected:
+  using KernelClass::KernelClass;
+  NNForwardLoss(std::shared_ptr<mtl::Device> device, const CNNLossDescriptor& lossDescriptor);
+  NNForwardLoss(const NNForwardLoss&) = default;
+  void codeProperties(Coder& coder) override;
+  [[nodiscard]] std::size_t producedFeatureChannels(std::size_t sourceFeatureChannels) const override;
+  void adjustDestination(ImageDescriptor& destination, const ImageDescriptor& source) override;
   [[nodiscard]] detail::PreparedCall prepareForward(const detail::ForwardCall& call) const override;
   [[nodiscard]] bool takesSources(std::size_t count) const override { return count == 2 || count == 3; }
   [[nodiscard]] detail::KernelRoles roles() override;
@@ -67,13 +71,6 @@ class NNForwardLoss : public detail::KernelClass<NNForwardLoss, CNNKernel, "NNFo
   void encodeStep(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                   std::span<const ImageBatch> sources, const StateBatch& destinationStates,
                   const ImageBatch& destinationImages) override;
-
- protected:
-  NNForwardLoss(std::shared_ptr<mtl::Device> device, const CNNLossDescriptor& lossDescriptor);
-  NNForwardLoss(const NNForwardLoss&) = default;
-  void codeProperties(Coder& coder) override;
-  [[nodiscard]] std::size_t producedFeatureChannels(std::size_t sourceFeatureChannels) const override;
-  void adjustDestination(ImageDescriptor& destination, const ImageDescriptor& source) override;
 
  private:
   friend KernelClass;
@@ -105,9 +102,6 @@ class NNForwardLoss : public detail::KernelClass<NNForwardLoss, CNNKernel, "NNFo
 class NNLossGradient : public detail::KernelClass<NNLossGradient, CNNGradientKernel, "NNLossGradient">,
                        public detail::LossKernelProperties {
  public:
-  /// The library's own.
-  NNLossGradient(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
-      : NNLossGradient(std::move(device), CNNLossDescriptor::cnnLossDescriptor({}, {})) {}
   /// @throws Error as NNForwardLoss::create.
   static std::shared_ptr<NNLossGradient> create(const std::shared_ptr<mtl::Device>& device,
                                                 const CNNLossDescriptor& lossDescriptor);
@@ -131,6 +125,11 @@ class NNLossGradient : public detail::KernelClass<NNLossGradient, CNNGradientKer
                    const ImageBatch& destinationGradients);
   /// @}
 
+ protected:
+  using KernelClass::KernelClass;
+  NNLossGradient(std::shared_ptr<mtl::Device> device, const CNNLossDescriptor& lossDescriptor);
+  NNLossGradient(const NNLossGradient&) = default;
+  void codeProperties(Coder& coder) override;
   [[nodiscard]] std::vector<detail::PreparedCall> prepareGradient(
       const detail::GradientCall& call) const override;
   [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
@@ -146,11 +145,6 @@ class NNLossGradient : public detail::KernelClass<NNLossGradient, CNNGradientKer
                   std::span<const ImageBatch> sources, const StateBatch& gradientStates,
                   const ImageBatch& destinationGradients, bool accumulates) override;
 
- protected:
-  NNLossGradient(std::shared_ptr<mtl::Device> device, const CNNLossDescriptor& lossDescriptor);
-  NNLossGradient(const NNLossGradient&) = default;
-  void codeProperties(Coder& coder) override;
-
  private:
   friend KernelClass;
   bool computeLabelGradients_ = false;
@@ -163,15 +157,15 @@ class NNLossGradient : public detail::KernelClass<NNLossGradient, CNNGradientKer
 class NNInitialGradient : public detail::KernelClass<NNInitialGradient, CNNKernel, "NNInitialGradient"> {
  public:
   static std::shared_ptr<NNInitialGradient> create(const std::shared_ptr<mtl::Device>& device);
-  [[nodiscard]] bool isItsOwnGradient() const override { return true; }
-  /// The result is the gradient of no image that is read.
-  [[nodiscard]] detail::DerivativeTraits derivativeTraits() const override;
-  [[nodiscard]] detail::PreparedCall prepareForward(const detail::ForwardCall& call) const override;
 
  protected:
   using KernelClass::KernelClass;
   NNInitialGradient(const NNInitialGradient&) = default;
   [[nodiscard]] bool makesState() const override { return false; }
+  [[nodiscard]] bool isItsOwnGradient() const override { return true; }
+  /// The result is the gradient of no image that is read.
+  [[nodiscard]] detail::DerivativeTraits derivativeTraits() const override;
+  [[nodiscard]] detail::PreparedCall prepareForward(const detail::ForwardCall& call) const override;
 
  private:
   friend KernelClass;

@@ -7,7 +7,7 @@
 #include "mps/core/types/error.hpp"
 #include "mps/loss/loss_call.hpp"
 #include "mps/loss/loss_labels.hpp"
-#include "mtl/command_buffer.hpp"
+#include "mtl/command.hpp"
 
 namespace mps {
 

@@ -116,9 +116,11 @@ class CNNLossLabels : public State {
   /// The loss image, that is.
   void synchronize(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer) override;
 
-  /// The library's own.
+  /// @name The library's own
+  /// @{
   [[nodiscard]] const std::shared_ptr<detail::LossLabelsBlock>& lossBlock() const { return block_; }
   [[nodiscard]] std::size_t indexInBlock() const { return index_; }
+  /// @}
 
  private:
   friend class detail::LossLabelsBlock;
@@ -143,9 +145,6 @@ using CNNLossLabelsBatch = StateBatch;
 /// LossScale.
 class CNNLoss : public detail::KernelClass<CNNLoss, CNNKernel, "CNNLoss"> {
  public:
-  /// The library's own.
-  CNNLoss(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
-      : CNNLoss(std::move(device), CNNLossDescriptor::cnnLossDescriptor({}, {})) {}
   /// @throws Error for values out of the ranges that CNNLossDescriptor names.
   static std::shared_ptr<CNNLoss> create(const std::shared_ptr<mtl::Device>& device,
                                          const CNNLossDescriptor& lossDescriptor);
@@ -173,6 +172,14 @@ class CNNLoss : public detail::KernelClass<CNNLoss, CNNKernel, "CNNLoss"> {
   ImageBatch encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                          const ImageBatch& sourceImages, const CNNLossLabelsBatch& labels);
   /// @}
+
+ protected:
+  using KernelClass::KernelClass;
+  CNNLoss(std::shared_ptr<mtl::Device> device, const CNNLossDescriptor& lossDescriptor);
+  CNNLoss(const CNNLoss&) = default;
+  void codeProperties(Coder& coder) override;
+  void didCopy(bool hasMoved) override;
+  [[nodiscard]] bool makesState() const override { return false; }
   [[nodiscard]] bool isItsOwnGradient() const override { return true; }
   /// A loss needs labels: throws.
   [[nodiscard]] detail::PreparedCall prepareForward(const detail::ForwardCall& call) const override;
@@ -181,18 +188,11 @@ class CNNLoss : public detail::KernelClass<CNNLoss, CNNKernel, "CNNLoss"> {
                               const StateBatch& destinationStates,
                               const ImageBatch& destinationImages) override;
 
- protected:
-  CNNLoss(std::shared_ptr<mtl::Device> device, const CNNLossDescriptor& lossDescriptor);
-  CNNLoss(const CNNLoss&) = default;
-  void codeProperties(Coder& coder) override;
-  void didCopy(bool hasMoved) override;
-  [[nodiscard]] bool makesState() const override { return false; }
-
  private:
   friend KernelClass;
   void checkDescriptor() const;
 
-  CNNLossDescriptor descriptor_;
+  CNNLossDescriptor descriptor_ = CNNLossDescriptor::cnnLossDescriptor({}, {});
 };
 
 }  // namespace mps

@@ -158,8 +158,9 @@ class LossProperties {
   void setPropertyCallBack(std::shared_ptr<NNLossCallback> callback) { callback_ = std::move(callback); }
 
  protected:
+  LossProperties() = default;
   explicit LossProperties(const CNNLossDescriptor& descriptor) : descriptor_(descriptor) {}
-  CNNLossDescriptor descriptor_;
+  CNNLossDescriptor descriptor_ = CNNLossDescriptor::cnnLossDescriptor({}, {});
   std::shared_ptr<NNLossCallback> callback_;
 };
 
@@ -171,17 +172,16 @@ class LossKernelProperties : public LossProperties, public SharedBatchKernel {
   void setEpsilon(float value) { descriptor_.setEpsilon(value); }
   void setDelta(float value) { descriptor_.setDelta(value); }
 
-  /// The library's own. A reduction across the batch that divides by a count gives the rank's part: the sum over the ranks is
-  /// the loss of the whole batch.
-  void setBatchShare(const BatchShare& share) override { share_ = share; }
-  void encodeWithoutImages(const std::shared_ptr<mtl::CommandBuffer>& /*commandBuffer*/,
-                           const ImageDescriptor& /*source*/, const StateBatch& /*states*/) override {}
-
  protected:
   using LossProperties::LossProperties;
   /// The weight of an encode of this rank's part. @param kernel for messages
   /// @throws Error where a rank does not know the count of the whole batch, which follows from weights
   [[nodiscard]] float weightOfPart(const std::string& kernel, float weight, bool hasWeightsImages) const;
+  /// A reduction across the batch that divides by a count gives the rank's part: the sum over the ranks is
+  /// the loss of the whole batch.
+  void setBatchShare(const BatchShare& share) override { share_ = share; }
+  void encodeWithoutImages(const std::shared_ptr<mtl::CommandBuffer>& /*commandBuffer*/,
+                           const ImageDescriptor& /*source*/, const StateBatch& /*states*/) override {}
 
  private:
   BatchShare share_;

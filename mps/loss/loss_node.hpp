@@ -30,11 +30,11 @@ class CNNLossNode : public NNFilterNode {
   [[nodiscard]] const CNNLossDescriptor& descriptor() const { return descriptor_; }
   [[nodiscard]] std::string className() const override { return "CNNLossNode"; }
   [[nodiscard]] std::shared_ptr<Kernel> makeKernel(const std::shared_ptr<mtl::Device>& device) const override;
-  [[nodiscard]] bool isItsOwnGradient() const override { return true; }
 
  protected:
   CNNLossNode(std::shared_ptr<NNImageNode> source, std::shared_ptr<NNLabelsNode> labels,
               const CNNLossDescriptor& lossDescriptor);
+  [[nodiscard]] bool isItsOwnGradient() const override { return true; }
 
  private:
   std::shared_ptr<NNLabelsNode> labels_;
@@ -62,7 +62,6 @@ class NNForwardLossNode : public NNFilterNode, public detail::LossProperties {
                                                    const CNNLossDescriptor& lossDescriptor);
   [[nodiscard]] std::string className() const override { return "NNForwardLossNode"; }
   [[nodiscard]] std::shared_ptr<Kernel> makeKernel(const std::shared_ptr<mtl::Device>& device) const override;
-  [[nodiscard]] bool buildsGradientOf(std::size_t source) const override;
 
  protected:
   NNForwardLossNode(std::vector<std::shared_ptr<NNImageNode>> sources,
@@ -70,6 +69,7 @@ class NNForwardLossNode : public NNFilterNode, public detail::LossProperties {
   [[nodiscard]] bool hasMainSource() const override { return true; }
   std::vector<std::shared_ptr<NNGradientFilterNode>> makeGradientFilters(
       const std::shared_ptr<NNImageNode>& gradientImage) override;
+  [[nodiscard]] bool buildsGradientOf(std::size_t source) const override;
 };
 
 /// Stands for NNLossGradient (MPSNNLossGradientNode).
@@ -117,10 +117,10 @@ class NNInitialGradientNode : public NNFilterNode {
   static std::shared_ptr<NNInitialGradientNode> create(std::shared_ptr<NNImageNode> source);
   [[nodiscard]] std::string className() const override { return "NNInitialGradientNode"; }
   [[nodiscard]] std::shared_ptr<Kernel> makeKernel(const std::shared_ptr<mtl::Device>& device) const override;
-  [[nodiscard]] bool isItsOwnGradient() const override { return true; }
 
  protected:
   explicit NNInitialGradientNode(std::shared_ptr<NNImageNode> source);
+  [[nodiscard]] bool isItsOwnGradient() const override { return true; }
 };
 
 }  // namespace mps

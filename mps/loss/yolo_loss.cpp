@@ -14,7 +14,7 @@
 #include "mps/loss/loss_labels.hpp"
 #include "mps/loss/loss_problem.hpp"
 #include "mps/loss/yolo_loss_problem.hpp"
-#include "mtl/command_buffer.hpp"
+#include "mtl/command.hpp"
 #include "mtl/device.hpp"
 #include "mtl/memory.hpp"
 

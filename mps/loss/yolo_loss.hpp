@@ -38,10 +38,6 @@ namespace mps {
 /// whatever predictions and labels are there. Labels and weights have the size of the predictions and every format.
 class CNNYOLOLoss final : public detail::KernelClass<CNNYOLOLoss, CNNKernel, "CNNYOLOLoss"> {
  public:
-  /// The library's own.
-  CNNYOLOLoss(std::shared_ptr<mtl::Device> device, detail::Decoding decoding)
-      : KernelClass(std::move(device), decoding),
-        descriptor_(CNNYOLOLossDescriptor::cnnLossDescriptor({}, {}, {}, {}, {}, {}, 0)) {}
   /// @throws Error unless there are 1 to 64 anchors, as many pairs as anchors, sizes of anchors are positive, and the
   /// four losses are in the ranges that CNNLossDescriptor names; for the cosine distance and a loss scale
   static std::shared_ptr<CNNYOLOLoss> create(const std::shared_ptr<mtl::Device>& device,
@@ -79,6 +75,10 @@ class CNNYOLOLoss final : public detail::KernelClass<CNNYOLOLoss, CNNKernel, "CN
   ImageBatch encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                          const ImageBatch& sourceImages, const CNNLossLabelsBatch& labels);
   /// @}
+
+ protected:
+  using KernelClass::KernelClass;
+  [[nodiscard]] bool makesState() const override { return false; }
   [[nodiscard]] bool isItsOwnGradient() const override { return true; }
   /// A loss needs labels: throws.
   [[nodiscard]] detail::PreparedCall prepareForward(const detail::ForwardCall& call) const override;
@@ -87,16 +87,13 @@ class CNNYOLOLoss final : public detail::KernelClass<CNNYOLOLoss, CNNKernel, "CN
                               const StateBatch& destinationStates,
                               const ImageBatch& destinationImages) override;
 
- protected:
-  [[nodiscard]] bool makesState() const override { return false; }
-
  private:
   friend KernelClass;
   CNNYOLOLoss(std::shared_ptr<mtl::Device> device, const CNNYOLOLossDescriptor& lossDescriptor);
   CNNYOLOLoss(const CNNYOLOLoss&) = default;
   void codeProperties(Coder& coder) override;
 
-  CNNYOLOLossDescriptor descriptor_;
+  CNNYOLOLossDescriptor descriptor_ = CNNYOLOLossDescriptor::cnnLossDescriptor({}, {}, {}, {}, {}, {}, 0);
   std::shared_ptr<CNNLoss> lossXY_;
   std::shared_ptr<CNNLoss> lossWH_;
   std::shared_ptr<CNNLoss> lossConfidence_;

@@ -20,6 +20,8 @@ class CNNYOLOLossNode final : public NNFilterNode {
   [[nodiscard]] const CNNYOLOLossDescriptor& descriptor() const { return descriptor_; }
   [[nodiscard]] std::string className() const override { return "CNNYOLOLossNode"; }
   [[nodiscard]] std::shared_ptr<Kernel> makeKernel(const std::shared_ptr<mtl::Device>& device) const override;
+
+ protected:
   [[nodiscard]] bool isItsOwnGradient() const override { return true; }
 
  private:

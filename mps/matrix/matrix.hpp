@@ -25,9 +25,6 @@ namespace mps {
 class MatrixMultiplication
     : public detail::KernelClass<MatrixMultiplication, MatrixKernel, "MatrixMultiplication"> {
  public:
-  /// The library's own.
-  MatrixMultiplication(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
-      : MatrixMultiplication(std::move(device), false, false, 0, 0, 0, 1, 0) {}
   /// alpha and beta are converted to float32. @throws Error unless they are finite then
   static std::shared_ptr<MatrixMultiplication> create(const std::shared_ptr<mtl::Device>& device,
                                                       bool transposeLeft, bool transposeRight,
@@ -52,6 +49,7 @@ class MatrixMultiplication
               const std::shared_ptr<Matrix>& resultMatrix);
 
  protected:
+  using KernelClass::KernelClass;
   MatrixMultiplication(std::shared_ptr<mtl::Device> device, bool transposeLeft, bool transposeRight,
                        std::size_t resultRows, std::size_t resultColumns, std::size_t interiorColumns,
                        double alpha, double beta);
@@ -60,13 +58,13 @@ class MatrixMultiplication
 
  private:
   friend KernelClass;
-  bool transposeLeft_;
-  bool transposeRight_;
-  std::size_t resultRows_;
-  std::size_t resultColumns_;
-  std::size_t interiorColumns_;
-  double alpha_;
-  double beta_;
+  bool transposeLeft_ = false;
+  bool transposeRight_ = false;
+  std::size_t resultRows_ = 0;
+  std::size_t resultColumns_ = 0;
+  std::size_t interiorColumns_ = 0;
+  double alpha_ = 1;
+  double beta_ = 0;
   mtl::Origin leftMatrixOrigin_;
   mtl::Origin rightMatrixOrigin_;
   mtl::Origin resultMatrixOrigin_;
@@ -79,9 +77,6 @@ class MatrixMultiplication
 class MatrixVectorMultiplication : public detail::KernelClass<MatrixVectorMultiplication, MatrixBinaryKernel,
                                                               "MatrixVectorMultiplication"> {
  public:
-  /// The library's own.
-  MatrixVectorMultiplication(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
-      : MatrixVectorMultiplication(std::move(device), false, 0, 0, 1, 0) {}
   static std::shared_ptr<MatrixVectorMultiplication> create(const std::shared_ptr<mtl::Device>& device,
                                                             bool transpose, std::size_t rows,
                                                             std::size_t columns, double alpha, double beta);
@@ -96,6 +91,7 @@ class MatrixVectorMultiplication : public detail::KernelClass<MatrixVectorMultip
               const std::shared_ptr<Vector>& resultVector);
 
  protected:
+  using KernelClass::KernelClass;
   MatrixVectorMultiplication(std::shared_ptr<mtl::Device> device, bool transpose, std::size_t rows,
                              std::size_t columns, double alpha, double beta);
   MatrixVectorMultiplication(const MatrixVectorMultiplication&) = default;
@@ -103,11 +99,11 @@ class MatrixVectorMultiplication : public detail::KernelClass<MatrixVectorMultip
 
  private:
   friend KernelClass;
-  bool transpose_;
-  std::size_t rows_;
-  std::size_t columns_;
-  double alpha_;
-  double beta_;
+  bool transpose_ = false;
+  std::size_t rows_ = 0;
+  std::size_t columns_ = 0;
+  double alpha_ = 1;
+  double beta_ = 0;
 };
 
 }  // namespace mps

@@ -59,7 +59,7 @@ class MatrixCopyDescriptor {
   /// memory of its own without gaps. Copies that shared a matrix share one. @throws Error for what is wrong with the data
   static MatrixCopyDescriptor decode(Coder& coder, const std::shared_ptr<mtl::Device>& device = nullptr);
 
-  /// The library's own.
+  /// What was given, and is still null where a copy is to be set.
   struct Operation {
     std::shared_ptr<Matrix> source, destination;
     MatrixCopyOffsets offsets;
@@ -86,9 +86,6 @@ class MatrixCopyDescriptor {
 /// of offsets a copyRows or copyColumns beyond the sources means all that there is.
 class MatrixCopy : public detail::KernelClass<MatrixCopy, Kernel, "MatrixCopy"> {
  public:
-  /// The library's own.
-  MatrixCopy(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
-      : MatrixCopy(std::move(device), 0, 0, false, false) {}
   static std::shared_ptr<MatrixCopy> create(const std::shared_ptr<mtl::Device>& device, std::size_t copyRows,
                                             std::size_t copyColumns, bool sourcesAreTransposed,
                                             bool destinationsAreTransposed);
@@ -113,6 +110,7 @@ class MatrixCopy : public detail::KernelClass<MatrixCopy, Kernel, "MatrixCopy"> 
               std::size_t columnPermuteOffset);
 
  protected:
+  using KernelClass::KernelClass;
   MatrixCopy(std::shared_ptr<mtl::Device> device, std::size_t copyRows, std::size_t copyColumns,
              bool sourcesAreTransposed, bool destinationsAreTransposed)
       : KernelClass(std::move(device)),
@@ -125,10 +123,10 @@ class MatrixCopy : public detail::KernelClass<MatrixCopy, Kernel, "MatrixCopy"> 
 
  private:
   friend KernelClass;
-  std::size_t copyRows_;
-  std::size_t copyColumns_;
-  bool sourcesAreTransposed_;
-  bool destinationsAreTransposed_;
+  std::size_t copyRows_ = 0;
+  std::size_t copyColumns_ = 0;
+  bool sourcesAreTransposed_ = false;
+  bool destinationsAreTransposed_ = false;
 };
 
 }  // namespace mps

@@ -5,7 +5,7 @@
 #include "mps/core/coding/coder.hpp"
 #include "mps/core/types/error.hpp"
 #include "mps/matrix/matrix_problem.hpp"
-#include "mtl/command_buffer.hpp"
+#include "mtl/command.hpp"
 
 namespace mps {
 namespace {

@@ -27,12 +27,10 @@ namespace mps {
 /// What both copies have in common.
 class ImageMatrixCopy : public Kernel {
  public:
-  /// The library's own.
-  ImageMatrixCopy(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
-      : ImageMatrixCopy(std::move(device), DataLayout::FeatureChannelsxHeightxWidth) {}
   [[nodiscard]] DataLayout dataLayout() const { return dataLayout_; }
 
  protected:
+  using Kernel::Kernel;
   ImageMatrixCopy(std::shared_ptr<mtl::Device> device, DataLayout dataLayout)
       : Kernel(std::move(device)), dataLayout_(dataLayout) {}
   ImageMatrixCopy(const ImageMatrixCopy&) = default;
@@ -47,7 +45,7 @@ class ImageMatrixCopy : public Kernel {
   void setMatrixBatchIndex(std::size_t index) { matrixBatchIndex_ = index; }
 
  private:
-  DataLayout dataLayout_;
+  DataLayout dataLayout_ = DataLayout::FeatureChannelsxHeightxWidth;
   mtl::Origin matrixOrigin_;
   std::size_t matrixBatchIndex_ = 0;
 };

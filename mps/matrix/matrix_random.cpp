@@ -9,7 +9,7 @@
 #include "mps/core/types/error.hpp"
 #include "mps/matrix/matrix_problem.hpp"
 #include "mtl/buffer.hpp"
-#include "mtl/command_buffer.hpp"
+#include "mtl/command.hpp"
 #include "mtl/device.hpp"
 #include "mtl/memory.hpp"
 
@@ -282,11 +282,13 @@ void MatrixRandomPhilox::codeProperties(Coder& coder) {
 
 void MatrixRandomMTGP32::codeProperties(Coder& coder) {
   MatrixRandom::codeProperties(coder);
-  const auto synchronized = std::as_bytes(synchronizedState_->contentsAs<const std::byte>());
-  std::vector<std::byte> state(synchronized.begin(), synchronized.end());
+  constexpr std::size_t size = detail::kMTGP32StateWords * sizeof(std::uint32_t);
+  std::vector<std::byte> state(size);
+  if (!coder.isDecoding())
+    std::ranges::copy(synchronizedState_->contentsAs<const std::byte>(), state.begin());
   coder.code("state", state);
-  if (state.size() != synchronized.size())
-    coder.refuse("state", std::to_string(state.size()) + " bytes", std::to_string(synchronized.size()));
+  if (state.size() != size)
+    coder.refuse("state", std::to_string(state.size()) + " bytes", std::to_string(size));
   if (coder.isDecoding()) start(state);
 }
 

@@ -109,6 +109,7 @@ class MatrixRandom : public Kernel {
   /// standardDeviation that is negative or not finite.
   MatrixRandom(const char* className, std::shared_ptr<mtl::Device> device, DataType destinationDataType,
                const MatrixRandomDistributionDescriptor& distribution);
+  using Kernel::Kernel;
   MatrixRandom(const MatrixRandom&) = default;
   void codeProperties(Coder& coder) override;
 
@@ -122,8 +123,9 @@ class MatrixRandom : public Kernel {
   void encodeArray(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const char* argument,
                    const std::shared_ptr<Array>& destination);
 
-  DataType destinationDataType_;
-  MatrixRandomDistributionDescriptor distribution_;
+  DataType destinationDataType_ = DataType::UInt32;
+  MatrixRandomDistributionDescriptor distribution_ =
+      MatrixRandomDistributionDescriptor::defaultDistributionDescriptor();
   std::size_t batchStart_ = 0;
   std::size_t batchSize_ = std::numeric_limits<std::size_t>::max();
 };
@@ -136,10 +138,6 @@ class MatrixRandom : public Kernel {
 class MatrixRandomPhilox
     : public detail::KernelClass<MatrixRandomPhilox, MatrixRandom, "MatrixRandomPhilox"> {
  public:
-  /// The library's own.
-  MatrixRandomPhilox(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
-      : MatrixRandomPhilox(std::move(device), DataType::UInt32, 0,
-                           MatrixRandomDistributionDescriptor::defaultDistributionDescriptor()) {}
   static std::shared_ptr<MatrixRandomPhilox> create(
       const std::shared_ptr<mtl::Device>& device, DataType destinationDataType = DataType::UInt32,
       std::uint64_t seed = 0,
@@ -147,6 +145,7 @@ class MatrixRandomPhilox
           MatrixRandomDistributionDescriptor::defaultDistributionDescriptor());
 
  protected:
+  using KernelClass::KernelClass;
   MatrixRandomPhilox(std::shared_ptr<mtl::Device> device, DataType destinationDataType, std::uint64_t seed,
                      const MatrixRandomDistributionDescriptor& distribution);
   MatrixRandomPhilox(const MatrixRandomPhilox&) = default;
@@ -156,7 +155,7 @@ class MatrixRandomPhilox
 
  private:
   friend KernelClass;
-  std::uint64_t seed_;
+  std::uint64_t seed_ = 0;
   std::uint64_t block_ = 0;
 };
 
@@ -174,10 +173,6 @@ class MatrixRandomPhilox
 class MatrixRandomMTGP32
     : public detail::KernelClass<MatrixRandomMTGP32, MatrixRandom, "MatrixRandomMTGP32"> {
  public:
-  /// The library's own.
-  MatrixRandomMTGP32(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
-      : MatrixRandomMTGP32(std::move(device), DataType::UInt32, 0,
-                           MatrixRandomDistributionDescriptor::defaultDistributionDescriptor()) {}
   static std::shared_ptr<MatrixRandomMTGP32> create(
       const std::shared_ptr<mtl::Device>& device, DataType destinationDataType = DataType::UInt32,
       std::uint64_t seed = 0,
@@ -186,6 +181,7 @@ class MatrixRandomMTGP32
   void synchronizeState(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer);
 
  protected:
+  using KernelClass::KernelClass;
   MatrixRandomMTGP32(std::shared_ptr<mtl::Device> device, DataType destinationDataType, std::uint64_t seed,
                      const MatrixRandomDistributionDescriptor& distribution);
   MatrixRandomMTGP32(const MatrixRandomMTGP32& other);

@@ -35,9 +35,6 @@ static_assert(sizeof(MatrixOffset) == 8);
 ///     sum->encode(commandBuffer, {a, b}, result);
 class MatrixSum : public detail::KernelClass<MatrixSum, Kernel, "MatrixSum">, public KernelNeuron {
  public:
-  /// The library's own.
-  MatrixSum(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
-      : MatrixSum(std::move(device), 1, 0, 0, false) {}
   /// @param count of sources, at least 1 @param rows, columns of the sources; with transpose the result is columns x
   /// rows. @throws Error for count 0
   static std::shared_ptr<MatrixSum> create(const std::shared_ptr<mtl::Device>& device, std::size_t count,
@@ -66,6 +63,7 @@ class MatrixSum : public detail::KernelClass<MatrixSum, Kernel, "MatrixSum">, pu
               const std::shared_ptr<Vector>& biasVector = nullptr, std::size_t startIndex = 0);
 
  protected:
+  using KernelClass::KernelClass;
   MatrixSum(std::shared_ptr<mtl::Device> device, std::size_t count, std::size_t rows, std::size_t columns,
             bool transpose);
   MatrixSum(const MatrixSum&) = default;
@@ -75,10 +73,10 @@ class MatrixSum : public detail::KernelClass<MatrixSum, Kernel, "MatrixSum">, pu
   friend KernelClass;
   void check() const;
 
-  std::size_t count_;
-  std::size_t rows_;
-  std::size_t columns_;
-  bool transpose_;
+  std::size_t count_ = 1;
+  std::size_t rows_ = 0;
+  std::size_t columns_ = 0;
+  bool transpose_ = false;
   mtl::Origin resultMatrixOrigin_;
 };
 

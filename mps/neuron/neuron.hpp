@@ -20,9 +20,6 @@ namespace mps {
 /// The destination may be the source.
 class CNNNeuron : public detail::KernelClass<CNNNeuron, CNNKernel, "CNNNeuron"> {
  public:
-  /// The library's own.
-  CNNNeuron(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
-      : CNNNeuron(std::move(device), NNNeuronDescriptor()) {}
   /// Takes a copy of the descriptor. @throws Error for PReLU without slopes or a type that does not exist
   static std::shared_ptr<CNNNeuron> create(const std::shared_ptr<mtl::Device>& device,
                                            const NNNeuronDescriptor& neuronDescriptor);
@@ -33,17 +30,17 @@ class CNNNeuron : public detail::KernelClass<CNNNeuron, CNNKernel, "CNNNeuron"> 
   /// PReLU's slopes.
   [[nodiscard]] std::span<const float> data() const { return descriptor_.data(); }
   [[nodiscard]] const NNNeuronDescriptor& descriptor() const { return descriptor_; }
-  [[nodiscard]] detail::PreparedCall prepareForward(const detail::ForwardCall& call) const override;
-  [[nodiscard]] bool worksInPlace() const override { return true; }
-  /// The library's own.
-  [[nodiscard]] const NNNeuronDescriptor* appliedNeuron() const override;
-  [[nodiscard]] bool repeatsCommands() const override { return true; }
 
  protected:
+  using KernelClass::KernelClass;
   CNNNeuron(std::shared_ptr<mtl::Device> device, const NNNeuronDescriptor& neuronDescriptor);
   CNNNeuron(const CNNNeuron&) = default;
   void codeProperties(Coder& coder) override;
   void describeForward(std::any& family) const override { family = descriptor_; }
+  [[nodiscard]] detail::PreparedCall prepareForward(const detail::ForwardCall& call) const override;
+  [[nodiscard]] bool worksInPlace() const override { return true; }
+  [[nodiscard]] const NNNeuronDescriptor* appliedNeuron() const override;
+  [[nodiscard]] bool repeatsCommands() const override { return true; }
 
  private:
   friend KernelClass;
@@ -67,9 +64,6 @@ class CNNNeuronGradient
     : public detail::KernelClass<CNNNeuronGradient, CNNGradientKernel, "CNNNeuronGradient">,
       public detail::NeuronGradientKernel {
  public:
-  /// The library's own.
-  CNNNeuronGradient(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
-      : CNNNeuronGradient(std::move(device), NNNeuronDescriptor()) {}
   static std::shared_ptr<CNNNeuronGradient> create(const std::shared_ptr<mtl::Device>& device,
                                                    const NNNeuronDescriptor& neuronDescriptor);
   [[nodiscard]] CNNNeuronType neuronType() const { return descriptor_.neuronType(); }
@@ -79,12 +73,18 @@ class CNNNeuronGradient
   [[nodiscard]] std::span<const float> data() const { return descriptor_.data(); }
   [[nodiscard]] const NNNeuronDescriptor& descriptor() const { return descriptor_; }
 
+ protected:
+  using KernelClass::KernelClass;
+  CNNNeuronGradient(std::shared_ptr<mtl::Device> device, const NNNeuronDescriptor& neuronDescriptor);
+  CNNNeuronGradient(const CNNNeuronGradient&) = default;
+  void codeProperties(Coder& coder) override;
+  void transferOwnProperties(const detail::ForwardRecord& record) override;
   [[nodiscard]] std::vector<detail::PreparedCall> prepareGradient(
       const detail::GradientCall& call) const override;
   [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
   [[nodiscard]] bool worksInPlace() const override { return true; }
   [[nodiscard]] bool canAccumulate() const override { return true; }
-  /// The library's own: sourceImage is the forward result, for a neuron that a graph has fused into another
+  /// sourceImage is the forward result, for a neuron that a graph has fused into another
   /// kernel.
   void setUsesResult(bool usesResult) override { usesResult_ = usesResult; }
   [[nodiscard]] bool usesResult() const override { return usesResult_; }
@@ -95,12 +95,6 @@ class CNNNeuronGradient
   void encodeStep(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                   std::span<const ImageBatch> sources, const StateBatch& gradientStates,
                   const ImageBatch& destinationGradients, bool accumulates) override;
-
- protected:
-  CNNNeuronGradient(std::shared_ptr<mtl::Device> device, const NNNeuronDescriptor& neuronDescriptor);
-  CNNNeuronGradient(const CNNNeuronGradient&) = default;
-  void codeProperties(Coder& coder) override;
-  void transferOwnProperties(const detail::ForwardRecord& record) override;
 
  private:
   friend KernelClass;

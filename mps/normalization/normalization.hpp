@@ -45,9 +45,6 @@ struct NormalizationParameters {
 /// Base of the forward kernels. Sources: every format; destinations: float16, float32. Edge mode Zero by default.
 class CNNNormalization : public CNNKernel {
  public:
-  /// The library's own.
-  CNNNormalization(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
-      : CNNNormalization(std::move(device), "CNNNormalization", 1, 1, {}) {}
   [[nodiscard]] float alpha() const { return parameters_.alpha; }
   /// @throws Error unless finite and at least 0
   void setAlpha(float alpha);
@@ -60,9 +57,9 @@ class CNNNormalization : public CNNKernel {
   void setDelta(float delta);
   [[nodiscard]] std::size_t kernelWidth() const override { return kernelWidth_; }
   [[nodiscard]] std::size_t kernelHeight() const override { return kernelHeight_; }
-  [[nodiscard]] detail::PreparedCall prepareForward(const detail::ForwardCall& call) const override;
 
  protected:
+  using CNNKernel::CNNKernel;
   CNNNormalization(std::shared_ptr<mtl::Device> device, const std::string& className, std::size_t kernelWidth,
                    std::size_t kernelHeight, const detail::NormalizationParameters& parameters);
   CNNNormalization(const CNNNormalization&) = default;
@@ -74,10 +71,11 @@ class CNNNormalization : public CNNKernel {
   /// Channels of a window; 1 for windows of pixels.
   [[nodiscard]] virtual std::size_t windowChannels() const { return 1; }
   detail::NormalizationParameters parameters_;
+  [[nodiscard]] detail::PreparedCall prepareForward(const detail::ForwardCall& call) const override;
 
  private:
-  std::size_t kernelWidth_;
-  std::size_t kernelHeight_;
+  std::size_t kernelWidth_ = 1;
+  std::size_t kernelHeight_ = 1;
 };
 
 /// Division by a power of the mean square in a window of the own channel (MPSCNNSpatialNormalization):
@@ -144,9 +142,6 @@ class CNNCrossChannelNormalization
     : public detail::KernelClass<CNNCrossChannelNormalization, CNNNormalization,
                                  "CNNCrossChannelNormalization"> {
  public:
-  /// The library's own.
-  CNNCrossChannelNormalization(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
-      : CNNCrossChannelNormalization(std::move(device), 1) {}
   /// @param kernelSize at least 1
   /// @throws Error for 0
   static std::shared_ptr<CNNCrossChannelNormalization> create(const std::shared_ptr<mtl::Device>& device,
@@ -155,6 +150,7 @@ class CNNCrossChannelNormalization
   [[nodiscard]] std::size_t kernelSize() const { return kernelSize_; }
 
  protected:
+  using KernelClass::KernelClass;
   CNNCrossChannelNormalization(std::shared_ptr<mtl::Device> device, std::size_t kernelSize);
   CNNCrossChannelNormalization(const CNNCrossChannelNormalization&) = default;
   void codeProperties(Coder& coder) override;
@@ -163,16 +159,13 @@ class CNNCrossChannelNormalization
 
  private:
   friend KernelClass;
-  std::size_t kernelSize_;
+  std::size_t kernelSize_ = 1;
 };
 
 /// Base of the gradient kernels. sourceImage is the forward source. Destination pixel (x, y) is the gradient of source
 /// pixel (x, y), in all encodes; pixels that no window sees get 0. The result is deterministic.
 class CNNNormalizationGradient : public CNNGradientKernel {
  public:
-  /// The library's own.
-  CNNNormalizationGradient(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
-      : CNNNormalizationGradient(std::move(device), "CNNNormalizationGradient", 1, 1, {}) {}
   /// As in the forward kernel.
   [[nodiscard]] float alpha() const { return alpha_.get(); }
   void setAlpha(float alpha);
@@ -180,11 +173,9 @@ class CNNNormalizationGradient : public CNNGradientKernel {
   void setBeta(float beta);
   [[nodiscard]] float delta() const { return delta_.get(); }
   void setDelta(float delta);
-  [[nodiscard]] std::vector<detail::PreparedCall> prepareGradient(
-      const detail::GradientCall& call) const override;
-  [[nodiscard]] bool canAccumulate() const override { return true; }
 
  protected:
+  using CNNGradientKernel::CNNGradientKernel;
   CNNNormalizationGradient(std::shared_ptr<mtl::Device> device, const std::string& className,
                            std::size_t kernelWidth, std::size_t kernelHeight,
                            const detail::NormalizationParameters& parameters);
@@ -194,9 +185,12 @@ class CNNNormalizationGradient : public CNNGradientKernel {
   [[nodiscard]] virtual detail::NormalizationKind kind() const = 0;
   [[nodiscard]] virtual std::size_t windowChannels() const { return 1; }
 
-  detail::Settable<float> p0_;
-  detail::Settable<float> pm_;
-  detail::Settable<float> ps_;
+  detail::Settable<float> p0_{1};
+  detail::Settable<float> pm_{0};
+  detail::Settable<float> ps_{1};
+  [[nodiscard]] std::vector<detail::PreparedCall> prepareGradient(
+      const detail::GradientCall& call) const override;
+  [[nodiscard]] bool canAccumulate() const override { return true; }
 
  private:
   [[nodiscard]] detail::PreparedCall prepareChannels(const detail::GradientCall& call,
@@ -204,9 +198,9 @@ class CNNNormalizationGradient : public CNNGradientKernel {
   [[nodiscard]] detail::PreparedCall prepareWindows(const detail::GradientCall& call,
                                                     detail::NormalizationProblem problem) const;
 
-  detail::Settable<float> alpha_;
-  detail::Settable<float> beta_;
-  detail::Settable<float> delta_;
+  detail::Settable<float> alpha_{1};
+  detail::Settable<float> beta_{5};
+  detail::Settable<float> delta_{1};
 };
 
 /// (MPSCNNSpatialNormalizationGradient.) With S = dY * X * T^(-beta - 1) of each window,
@@ -228,11 +222,11 @@ class CNNSpatialNormalizationGradient
   static std::shared_ptr<CNNSpatialNormalizationGradient> create(const std::shared_ptr<mtl::Device>& device,
                                                                  std::size_t kernelWidth,
                                                                  std::size_t kernelHeight);
-  [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
 
  protected:
   using KernelClass::KernelClass;
   [[nodiscard]] detail::NormalizationKind kind() const override;
+  [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
 };
 
 /// (MPSCNNLocalContrastNormalizationGradient.) With A = dY * T^-beta and B = dY * (X - p0 * M) * T^(-beta - 1) of each
@@ -254,7 +248,6 @@ class CNNLocalContrastNormalizationGradient
   /// Parameters as for CNNSpatialNormalization.
   static std::shared_ptr<CNNLocalContrastNormalizationGradient> create(
       const std::shared_ptr<mtl::Device>& device, std::size_t kernelWidth, std::size_t kernelHeight);
-  [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
   [[nodiscard]] float p0() const { return p0_.get(); }
   void setP0(float p0);
   [[nodiscard]] float pm() const { return pm_.get(); }
@@ -265,6 +258,7 @@ class CNNLocalContrastNormalizationGradient
  protected:
   using KernelClass::KernelClass;
   [[nodiscard]] detail::NormalizationKind kind() const override;
+  [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
 };
 
 /// (MPSCNNCrossChannelNormalizationGradient.) With S = dY * X * T^(-beta - 1) of each channel,
@@ -281,25 +275,23 @@ class CNNCrossChannelNormalizationGradient
     : public detail::KernelClass<CNNCrossChannelNormalizationGradient, CNNNormalizationGradient,
                                  "CNNCrossChannelNormalizationGradient"> {
  public:
-  /// The library's own.
-  CNNCrossChannelNormalizationGradient(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
-      : CNNCrossChannelNormalizationGradient(std::move(device), 1) {}
   /// @param kernelSize that of the forward kernel  @throws Error for 0
   static std::shared_ptr<CNNCrossChannelNormalizationGradient> create(
       const std::shared_ptr<mtl::Device>& device, std::size_t kernelSize = 5);
-  [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
   [[nodiscard]] std::size_t kernelSize() const { return kernelSize_; }
 
  protected:
+  using KernelClass::KernelClass;
   CNNCrossChannelNormalizationGradient(std::shared_ptr<mtl::Device> device, std::size_t kernelSize);
   CNNCrossChannelNormalizationGradient(const CNNCrossChannelNormalizationGradient&) = default;
   void codeProperties(Coder& coder) override;
   [[nodiscard]] detail::NormalizationKind kind() const override;
   [[nodiscard]] std::size_t windowChannels() const override { return kernelSize_; }
+  [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
 
  private:
   friend KernelClass;
-  std::size_t kernelSize_;
+  std::size_t kernelSize_ = 1;
 };
 
 }  // namespace mps

@@ -9,6 +9,7 @@
 
 #include "mps/core/layer/loss_scale.hpp"
 #include "mtl/buffer.hpp"
+#include "mtl/command.hpp"
 #include "mtl/device.hpp"
 #include "mtl/memory.hpp"
 

@@ -6,7 +6,7 @@
 #include "mps/core/layer/deferred_updates.hpp"
 #include "mps/optimizer/gradient_norm.hpp"
 #include "mps/optimizer/optimizer_problem.hpp"
-#include "mtl/command_buffer.hpp"
+#include "mtl/command.hpp"
 
 namespace mps {
 class LossScale;

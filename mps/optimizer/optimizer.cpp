@@ -20,7 +20,7 @@
 #include "mps/optimizer/optimizer_problem.hpp"
 #include "mtl/back_ends.hpp"
 #include "mtl/buffer.hpp"
-#include "mtl/command_buffer.hpp"
+#include "mtl/command.hpp"
 #include "mtl/device.hpp"
 #include "mtl/memory.hpp"
 

@@ -65,10 +65,15 @@ class NNOptimizer : public Kernel {
   /// @throws Error for one of another device.
   [[nodiscard]] const std::shared_ptr<LossScale>& lossScale() const { return lossScale_; }
   void setLossScale(std::shared_ptr<LossScale> lossScale);
-  /// The library's own: this optimiser where it counts its updates, else null.
+
+  /// @name The library's own
+  /// @{
+  /// This optimiser where it counts its updates, else null.
   [[nodiscard]] virtual detail::UpdateCounter* updateCounter() { return nullptr; }
+  /// @}
 
  protected:
+  using Kernel::Kernel;
   NNOptimizer(std::shared_ptr<mtl::Device> device, const NNOptimizerDescriptor& descriptor);
   NNOptimizer(const NNOptimizer&) = default;
   void codeProperties(Coder& coder) override;
@@ -178,9 +183,6 @@ class NNOptimizerStochasticGradientDescent
     : public detail::KernelClass<NNOptimizerStochasticGradientDescent, detail::OneBufferOptimizer,
                                  "NNOptimizerStochasticGradientDescent"> {
  public:
-  /// The library's own.
-  NNOptimizerStochasticGradientDescent(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
-      : NNOptimizerStochasticGradientDescent(std::move(device), 0, false, {}) {}
   static std::shared_ptr<NNOptimizerStochasticGradientDescent> create(
       const std::shared_ptr<mtl::Device>& device, float learningRate);
   static std::shared_ptr<NNOptimizerStochasticGradientDescent> create(
@@ -193,6 +195,7 @@ class NNOptimizerStochasticGradientDescent
   [[nodiscard]] bool useNestrovMomentum() const { return useNesterovMomentum_; }
 
  protected:
+  using KernelClass::KernelClass;
   NNOptimizerStochasticGradientDescent(std::shared_ptr<mtl::Device> device, float momentumScale,
                                        bool useNesterovMomentum, const NNOptimizerDescriptor& descriptor);
   void codeProperties(Coder& coder) override;
@@ -200,17 +203,14 @@ class NNOptimizerStochasticGradientDescent
  private:
   [[nodiscard]] detail::OptimizerKind kind(bool hasBuffer) const override;
   [[nodiscard]] detail::OptimizerNumbers ownNumbers() const override;
-  float momentumScale_;
-  bool useNesterovMomentum_;
+  float momentumScale_ = 0;
+  bool useNesterovMomentum_ = false;
 };
 
 /// s = decay s + (1 - decay) g^2;  v = v - lr g / (sqrt(s) + epsilon) (MPSNNOptimizerRMSProp).
 class NNOptimizerRMSProp
     : public detail::KernelClass<NNOptimizerRMSProp, detail::OneBufferOptimizer, "NNOptimizerRMSProp"> {
  public:
-  /// The library's own.
-  NNOptimizerRMSProp(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
-      : NNOptimizerRMSProp(std::move(device), 0, 0, {}) {}
   static std::shared_ptr<NNOptimizerRMSProp> create(const std::shared_ptr<mtl::Device>& device,
                                                     float learningRate);
   static std::shared_ptr<NNOptimizerRMSProp> create(const std::shared_ptr<mtl::Device>& device, double decay,
@@ -222,6 +222,7 @@ class NNOptimizerRMSProp
   [[nodiscard]] float epsilon() const { return epsilon_; }
 
  protected:
+  using KernelClass::KernelClass;
   NNOptimizerRMSProp(std::shared_ptr<mtl::Device> device, double decay, float epsilon,
                      const NNOptimizerDescriptor& descriptor);
   void codeProperties(Coder& coder) override;
@@ -229,8 +230,8 @@ class NNOptimizerRMSProp
  private:
   [[nodiscard]] detail::OptimizerKind kind(bool hasBuffer) const override;
   [[nodiscard]] detail::OptimizerNumbers ownNumbers() const override;
-  double decay_;
-  float epsilon_;
+  double decay_ = 0;
+  float epsilon_ = 0;
 };
 
 /// Adam, and AMSGrad where maximum velocity vectors are given (MPSNNOptimizerAdam):
@@ -245,9 +246,6 @@ class NNOptimizerRMSProp
 class NNOptimizerAdam : public detail::KernelClass<NNOptimizerAdam, NNOptimizer, "NNOptimizerAdam">,
                         public detail::UpdateCounter {
  public:
-  /// The library's own.
-  NNOptimizerAdam(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
-      : NNOptimizerAdam(std::move(device), 0, 0, 0, 0, {}) {}
   static std::shared_ptr<NNOptimizerAdam> create(const std::shared_ptr<mtl::Device>& device,
                                                  float learningRate);
   static std::shared_ptr<NNOptimizerAdam> create(const std::shared_ptr<mtl::Device>& device, double beta1,
@@ -338,16 +336,17 @@ class NNOptimizerAdam : public detail::KernelClass<NNOptimizerAdam, NNOptimizer,
               const std::shared_ptr<CNNNormalizationGammaAndBetaState>& resultState);
 
  protected:
+  using KernelClass::KernelClass;
   NNOptimizerAdam(std::shared_ptr<mtl::Device> device, double beta1, double beta2, float epsilon,
                   std::size_t timeStep, const NNOptimizerDescriptor& descriptor);
   void codeProperties(Coder& coder) override;
 
  private:
   [[nodiscard]] detail::OptimizerNumbers numbersOfNextStep() const;
-  double beta1_;
-  double beta2_;
-  float epsilon_;
-  std::size_t timeStep_;
+  double beta1_ = 0;
+  double beta2_ = 0;
+  float epsilon_ = 0;
+  std::size_t timeStep_ = 0;
 };
 
 }  // namespace mps

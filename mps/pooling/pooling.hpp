@@ -30,22 +30,13 @@ struct PoolingProblem;
 /// float32.
 class CNNPooling : public CNNKernel, public detail::ReLUGradientFusion {
  public:
-  /// The library's own.
-  CNNPooling(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
-      : CNNPooling(std::move(device), "CNNPooling", 1, 1, 1, 1) {}
   [[nodiscard]] std::size_t kernelWidth() const override { return kernelWidth_; }
   [[nodiscard]] std::size_t kernelHeight() const override { return kernelHeight_; }
   [[nodiscard]] std::size_t strideInPixelsX() const override { return strideInPixelsX_; }
   [[nodiscard]] std::size_t strideInPixelsY() const override { return strideInPixelsY_; }
-  [[nodiscard]] detail::PreparedCall prepareForward(const detail::ForwardCall& call) const override;
-
-  /// The library's own, of maxima: the source is the result of a ReLU with slope 0, as this library computes
-  /// it, and the gradient kernel includes that ReLU's derivative. A graph sets it.
-  void setAfterReLU(bool afterReLU) override { afterReLU_ = afterReLU; }
-  [[nodiscard]] detail::KernelRoles roles() override;
-  [[nodiscard]] bool repeatsCommands() const override { return true; }
 
  protected:
+  using CNNKernel::CNNKernel;
   CNNPooling(std::shared_ptr<mtl::Device> device, const std::string& className, std::size_t kernelWidth,
              std::size_t kernelHeight, std::size_t strideInPixelsX, std::size_t strideInPixelsY);
   CNNPooling(const CNNPooling&) = default;
@@ -54,12 +45,18 @@ class CNNPooling : public CNNKernel, public detail::ReLUGradientFusion {
   [[nodiscard]] virtual detail::PoolingKind kind() const = 0;
   virtual void describeProblem(detail::PoolingProblem& /*problem*/) const {}
   void describeForward(std::any& family) const override;
+  [[nodiscard]] detail::PreparedCall prepareForward(const detail::ForwardCall& call) const override;
+  /// Of maxima: the source is the result of a ReLU with slope 0, as this library computes
+  /// it, and the gradient kernel includes that ReLU's derivative. A graph sets it.
+  void setAfterReLU(bool afterReLU) override { afterReLU_ = afterReLU; }
+  [[nodiscard]] detail::KernelRoles roles() override;
+  [[nodiscard]] bool repeatsCommands() const override { return true; }
 
  private:
-  std::size_t kernelWidth_;
-  std::size_t kernelHeight_;
-  std::size_t strideInPixelsX_;
-  std::size_t strideInPixelsY_;
+  std::size_t kernelWidth_ = 1;
+  std::size_t kernelHeight_ = 1;
+  std::size_t strideInPixelsX_ = 1;
+  std::size_t strideInPixelsY_ = 1;
   bool afterReLU_ = false;
 };
 
@@ -138,9 +135,6 @@ class CNNPoolingL2Norm
 class CNNDilatedPoolingMax
     : public detail::KernelClass<CNNDilatedPoolingMax, CNNPooling, "CNNDilatedPoolingMax"> {
  public:
-  /// The library's own.
-  CNNDilatedPoolingMax(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
-      : CNNDilatedPoolingMax(std::move(device), 1, 1, 1, 1, 1, 1) {}
   /// @param dilationRateX,dilationRateY pixels from tap to tap, at least 1; the others as for CNNPoolingMax
   static std::shared_ptr<CNNDilatedPoolingMax> create(const std::shared_ptr<mtl::Device>& device,
                                                       std::size_t kernelWidth, std::size_t kernelHeight,
@@ -151,6 +145,7 @@ class CNNDilatedPoolingMax
   [[nodiscard]] std::size_t dilationRateY() const override { return dilationRateY_; }
 
  protected:
+  using KernelClass::KernelClass;
   CNNDilatedPoolingMax(std::shared_ptr<mtl::Device> device, std::size_t kernelWidth, std::size_t kernelHeight,
                        std::size_t dilationRateX, std::size_t dilationRateY, std::size_t strideInPixelsX,
                        std::size_t strideInPixelsY);
@@ -160,8 +155,8 @@ class CNNDilatedPoolingMax
 
  private:
   friend KernelClass;
-  std::size_t dilationRateX_;
-  std::size_t dilationRateY_;
+  std::size_t dilationRateX_ = 1;
+  std::size_t dilationRateY_ = 1;
 };
 
 /// Base of the pooling gradients (MPSCNNPoolingGradient).
@@ -178,19 +173,12 @@ class CNNDilatedPoolingMax
 /// pixels (docs/decisions.md, D8). The result is deterministic; pixels without a window are 0.
 class CNNPoolingGradient : public CNNGradientKernel {
  public:
-  /// The library's own.
-  CNNPoolingGradient(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
-      : CNNPoolingGradient(std::move(device), "CNNPoolingGradient", 1, 1, 1, 1) {}
   /// How many gradient pixels count, from primaryOffset on. All.
   [[nodiscard]] mtl::Size sourceSize() const { return sourceSize_.get(); }
   void setSourceSize(const mtl::Size& size) { sourceSize_.set(size); }
-  [[nodiscard]] std::vector<detail::PreparedCall> prepareGradient(
-      const detail::GradientCall& call) const override;
-  [[nodiscard]] bool canAccumulate() const override { return true; }
-  [[nodiscard]] bool needsSourceMemory(bool forwardSavesFields) const override;
-  [[nodiscard]] bool repeatsCommands() const override { return true; }
 
  protected:
+  using CNNGradientKernel::CNNGradientKernel;
   CNNPoolingGradient(std::shared_ptr<mtl::Device> device, const std::string& className,
                      std::size_t kernelWidth, std::size_t kernelHeight, std::size_t strideInPixelsX,
                      std::size_t strideInPixelsY, std::size_t dilationRateX = 1,
@@ -201,6 +189,11 @@ class CNNPoolingGradient : public CNNGradientKernel {
   virtual void describeProblem(detail::PoolingProblem& /*problem*/) const {}
   [[nodiscard]] bool usesKernelOffset() const override { return true; }
   void transferOwnProperties(const detail::ForwardRecord& record) override;
+  [[nodiscard]] std::vector<detail::PreparedCall> prepareGradient(
+      const detail::GradientCall& call) const override;
+  [[nodiscard]] bool canAccumulate() const override { return true; }
+  [[nodiscard]] bool needsSourceMemory(bool forwardSavesFields) const override;
+  [[nodiscard]] bool repeatsCommands() const override { return true; }
 
  private:
   detail::Settable<mtl::Size> sourceSize_{mtl::Size{std::numeric_limits<std::size_t>::max(),
@@ -212,13 +205,11 @@ namespace detail {
 /// What the gradient of `Forward` says of itself.
 template <class Class, ClassName name, class Forward, PoolingKind function>
 class PoolingGradientKernelClass : public PoolingKernelClass<Class, name, function, CNNPoolingGradient> {
- public:
+ protected:
+  using PoolingGradientKernelClass::PoolingKernelClass::PoolingKernelClass;
   [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override {
     return forwardClassName == Forward::nameOfClass();
   }
-
- protected:
-  using PoolingGradientKernelClass::PoolingKernelClass::PoolingKernelClass;
 };
 }  // namespace detail
 
@@ -306,11 +297,11 @@ class CNNDilatedPoolingMaxGradient
       const std::shared_ptr<mtl::Device>& device, std::size_t kernelWidth, std::size_t kernelHeight,
       std::size_t dilationRateX, std::size_t dilationRateY, std::size_t strideInPixelsX,
       std::size_t strideInPixelsY);
-  [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
 
  protected:
   using KernelClass::KernelClass;
   [[nodiscard]] detail::PoolingKind kind() const override;
+  [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
 };
 
 }  // namespace mps

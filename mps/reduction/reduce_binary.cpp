@@ -45,8 +45,6 @@ void selectRegion(BatchOperand& source, const mtl::Region& region) {
 
 }  // namespace
 
-NNReduceBinary::NNReduceBinary(const std::shared_ptr<mtl::Device>& device) : CNNBinaryKernel(device) {}
-
 mtl::Region NNReduceBinary::regionOf(const char* property, const mtl::Region& region, std::size_t width,
                                      std::size_t height) const {
   const mtl::Region inside = detail::regionWithin(region, width, height);

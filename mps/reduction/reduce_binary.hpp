@@ -33,7 +33,7 @@ class NNReduceBinary : public CNNBinaryKernel {
   void setSecondarySourceClipRect(const mtl::Region& region) { secondarySourceClipRect_ = region; }
 
  protected:
-  explicit NNReduceBinary(const std::shared_ptr<mtl::Device>& device);
+  using CNNBinaryKernel::CNNBinaryKernel;
   NNReduceBinary(const NNReduceBinary&) = default;
   void codeProperties(Coder& coder) override;
   [[nodiscard]] virtual detail::ReduceBinaryDivisor divisor() const = 0;
@@ -60,10 +60,6 @@ class NNReduceFeatureChannelsAndWeightsMean final
     : public detail::KernelClass<NNReduceFeatureChannelsAndWeightsMean, NNReduceBinary,
                                  "NNReduceFeatureChannelsAndWeightsMean"> {
  public:
-  /// The library's own.
-  NNReduceFeatureChannelsAndWeightsMean(const std::shared_ptr<mtl::Device>& device,
-                                        detail::Decoding /*decoding*/)
-      : NNReduceFeatureChannelsAndWeightsMean(device) {}
   static std::shared_ptr<NNReduceFeatureChannelsAndWeightsMean> create(
       const std::shared_ptr<mtl::Device>& device);
 
@@ -80,16 +76,13 @@ class NNReduceFeatureChannelsAndWeightsSum final
     : public detail::KernelClass<NNReduceFeatureChannelsAndWeightsSum, NNReduceBinary,
                                  "NNReduceFeatureChannelsAndWeightsSum"> {
  public:
-  /// The library's own.
-  NNReduceFeatureChannelsAndWeightsSum(const std::shared_ptr<mtl::Device>& device,
-                                       detail::Decoding /*decoding*/)
-      : NNReduceFeatureChannelsAndWeightsSum(device, false) {}
   static std::shared_ptr<NNReduceFeatureChannelsAndWeightsSum> create(
       const std::shared_ptr<mtl::Device>& device, bool doWeightedSumByNonZeroWeights = false);
   [[nodiscard]] bool doWeightedSumByNonZeroWeights() const { return doWeightedSumByNonZeroWeights_; }
 
  private:
   friend KernelClass;
+  using KernelClass::KernelClass;
   NNReduceFeatureChannelsAndWeightsSum(const std::shared_ptr<mtl::Device>& device,
                                        bool doWeightedSumByNonZeroWeights)
       : KernelClass(device), doWeightedSumByNonZeroWeights_(doWeightedSumByNonZeroWeights) {}
@@ -97,7 +90,7 @@ class NNReduceFeatureChannelsAndWeightsSum final
   void codeProperties(Coder& coder) override;
   [[nodiscard]] detail::ReduceBinaryDivisor divisor() const override;
 
-  bool doWeightedSumByNonZeroWeights_;
+  bool doWeightedSumByNonZeroWeights_ = false;
 };
 
 }  // namespace mps

@@ -69,23 +69,19 @@ std::string detail::reductionClassName(ReductionOperation operation, ReductionAx
   return std::string("NNReduce") + name(axis) + std::string(traitsOf(operation).name);
 }
 
-NNReduceUnary::NNReduceUnary(std::shared_ptr<mtl::Device> device, ReductionOperation operation,
-                             ReductionAxis axis)
-    : CNNKernel(std::move(device)), operation_(operation), axis_(axis) {}
-
 std::string NNReduceUnary::className() const {
-  return detail::reductionClassName(operation_, axis_);
+  return detail::reductionClassName(operation(), axis());
 }
 
 std::size_t NNReduceUnary::producedFeatureChannels(std::size_t sourceFeatureChannels) const {
-  return axis_ == ReductionAxis::FeatureChannels ? 1 : sourceFeatureChannels;
+  return axis() == ReductionAxis::FeatureChannels ? 1 : sourceFeatureChannels;
 }
 
 void NNReduceUnary::adjustDestination(ImageDescriptor& destination, const ImageDescriptor& source) {
   const mtl::Region region = within(clipRectSource_, source.width(), source.height());
   if (region.size.width == 0 || region.size.height == 0)
     throw Error(describe(), "clipRectSource", "outside the source", "a part of " + source.describe());
-  const mtl::Size block = blockOf(region, axis_);
+  const mtl::Size block = blockOf(region, axis());
   destination.setWidth(clipRect().origin.x + block.width);
   destination.setHeight(clipRect().origin.y + block.height);
 }
@@ -94,7 +90,7 @@ void NNReduceUnary::limitClip(mtl::Region& clip, const detail::TensorShape& sour
   const mtl::Region region = within(clipRectSource_, static_cast<std::size_t>(source.width),
                                     static_cast<std::size_t>(source.height));
   if (region.size.width == 0 || region.size.height == 0) return;  // prepareForward says so
-  const mtl::Size block = blockOf(region, axis_);
+  const mtl::Size block = blockOf(region, axis());
   clip.size.width = std::min(clip.size.width, block.width);
   clip.size.height = std::min(clip.size.height, block.height);
 }
@@ -108,14 +104,14 @@ detail::PreparedCall NNReduceUnary::prepareForward(const detail::ForwardCall& ca
                                     static_cast<std::size_t>(call.source.height));
   ReductionProblem problem;
   problem.direction = ReductionDirection::Forward;
-  problem.operation = operation_;
-  problem.axis = axis_;
+  problem.operation = operation();
+  problem.axis = axis();
   problem.scale = scale();
   problem.source = call.source;
   select(problem.source, region);
   if (problem.source.elements() == 0)
     throw Error(describe(), "clipRectSource", "outside the source", "a part of it");
-  const detail::TensorShape block = detail::reducedShape(problem.source, axis_, call.destination.format);
+  const detail::TensorShape block = detail::reducedShape(problem.source, axis(), call.destination.format);
   problem.result = call.destination;
   if (block.width > call.destination.width || block.height > call.destination.height)
     throw Error(describe(), "destinationImage",

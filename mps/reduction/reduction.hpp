@@ -38,14 +38,12 @@ class NNReduceUnary : public CNNKernel {
   /// Pixels that are reduced, cut to the source (z is not used). RectNoClip.
   [[nodiscard]] const mtl::Region& clipRectSource() const { return clipRectSource_; }
   void setClipRectSource(const mtl::Region& region) { clipRectSource_ = region; }
-  [[nodiscard]] ReductionOperation operation() const { return operation_; }
-  [[nodiscard]] ReductionAxis axis() const { return axis_; }
+  [[nodiscard]] virtual ReductionOperation operation() const = 0;
+  [[nodiscard]] virtual ReductionAxis axis() const = 0;
   [[nodiscard]] std::string className() const override;
-  /// @throws Error when clipRectSource lies outside the source, or the destination is too small
-  [[nodiscard]] detail::PreparedCall prepareForward(const detail::ForwardCall& call) const override;
 
  protected:
-  NNReduceUnary(std::shared_ptr<mtl::Device> device, ReductionOperation operation, ReductionAxis axis);
+  using CNNKernel::CNNKernel;
   NNReduceUnary(const NNReduceUnary&) = default;
   void codeProperties(Coder& coder) override;
   [[nodiscard]] virtual float scale() const { return 1; }
@@ -54,10 +52,10 @@ class NNReduceUnary : public CNNKernel {
   void adjustDestination(ImageDescriptor& destination, const ImageDescriptor& source) override;
   void limitClip(mtl::Region& clip, const detail::TensorShape& source) const override;
   void describeForward(std::any& family) const override;
+  /// @throws Error when clipRectSource lies outside the source, or the destination is too small
+  [[nodiscard]] detail::PreparedCall prepareForward(const detail::ForwardCall& call) const override;
 
  private:
-  ReductionOperation operation_;
-  ReductionAxis axis_;
   mtl::Region clipRectSource_ = RectNoClip;
 };
 
@@ -65,8 +63,8 @@ class NNReduceUnary : public CNNKernel {
 template <ReductionOperation Operation, ReductionAxis Axis>
 class NNReduce final : public NNReduceUnary {
  public:
-  /// The library's own.
-  NNReduce(const std::shared_ptr<mtl::Device>& device, detail::Decoding /*decoding*/) : NNReduce(device) {}
+  [[nodiscard]] ReductionOperation operation() const override { return Operation; }
+  [[nodiscard]] ReductionAxis axis() const override { return Axis; }
   static std::shared_ptr<NNReduce> create(const std::shared_ptr<mtl::Device>& device) {
     return std::shared_ptr<NNReduce>(new NNReduce(device));
   }
@@ -81,7 +79,7 @@ class NNReduce final : public NNReduceUnary {
   static std::string nameOfClass() { return detail::reductionClassName(Operation, Axis); }
 
  private:
-  explicit NNReduce(const std::shared_ptr<mtl::Device>& device) : NNReduceUnary(device, Operation, Axis) {}
+  using NNReduceUnary::NNReduceUnary;
   NNReduce(const NNReduce&) = default;
   [[nodiscard]] std::shared_ptr<Kernel> clone() const override {
     return std::shared_ptr<NNReduce>(new NNReduce(*this));
@@ -110,18 +108,16 @@ using NNReduceSpatialMean = NNReduce<ReductionOperation::Mean, ReductionAxis::Sp
 class NNReduceFeatureChannelsSum final
     : public detail::KernelClass<NNReduceFeatureChannelsSum, NNReduceUnary, "NNReduceFeatureChannelsSum"> {
  public:
-  /// The library's own.
-  NNReduceFeatureChannelsSum(const std::shared_ptr<mtl::Device>& device, detail::Decoding /*decoding*/)
-      : NNReduceFeatureChannelsSum(device) {}
   static std::shared_ptr<NNReduceFeatureChannelsSum> create(const std::shared_ptr<mtl::Device>& device);
+  [[nodiscard]] ReductionOperation operation() const override { return ReductionOperation::Sum; }
+  [[nodiscard]] ReductionAxis axis() const override { return ReductionAxis::FeatureChannels; }
   /// 1. @throws Error unless it is finite
   [[nodiscard]] float weight() const { return weight_; }
   void setWeight(float weight);
 
  private:
   friend KernelClass;
-  explicit NNReduceFeatureChannelsSum(const std::shared_ptr<mtl::Device>& device)
-      : KernelClass(device, ReductionOperation::Sum, ReductionAxis::FeatureChannels) {}
+  using KernelClass::KernelClass;
   NNReduceFeatureChannelsSum(const NNReduceFeatureChannelsSum&) = default;
   void codeProperties(Coder& coder) override;
   [[nodiscard]] float scale() const override { return weight_; }
@@ -149,27 +145,25 @@ class NNReduceFeatureChannelsSum final
 class NNReduceUnaryGradient
     : public detail::KernelClass<NNReduceUnaryGradient, CNNGradientKernel, "NNReduceUnaryGradient"> {
  public:
-  /// The library's own.
-  NNReduceUnaryGradient(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
-      : NNReduceUnaryGradient(std::move(device), ReductionOperation::Sum, ReductionAxis::Row) {}
   static std::shared_ptr<NNReduceUnaryGradient> create(const std::shared_ptr<mtl::Device>& device,
                                                        ReductionOperation operation, ReductionAxis axis);
+
+ protected:
+  using KernelClass::KernelClass;
+  NNReduceUnaryGradient(std::shared_ptr<mtl::Device> device, ReductionOperation operation,
+                        ReductionAxis axis);
+  NNReduceUnaryGradient(const NNReduceUnaryGradient&) = default;
+  void codeProperties(Coder& coder) override;
   [[nodiscard]] std::vector<detail::PreparedCall> prepareGradient(
       const detail::GradientCall& call) const override;
   [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
   [[nodiscard]] bool needsSourceMemory(bool forwardSavesFields) const override;
   [[nodiscard]] bool canAccumulate() const override { return true; }
 
- protected:
-  NNReduceUnaryGradient(std::shared_ptr<mtl::Device> device, ReductionOperation operation,
-                        ReductionAxis axis);
-  NNReduceUnaryGradient(const NNReduceUnaryGradient&) = default;
-  void codeProperties(Coder& coder) override;
-
  private:
   friend KernelClass;
-  ReductionOperation operation_;
-  ReductionAxis axis_;
+  ReductionOperation operation_ = ReductionOperation::Sum;
+  ReductionAxis axis_ = ReductionAxis::Row;
 };
 
 }  // namespace mps

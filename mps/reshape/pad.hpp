@@ -55,9 +55,6 @@ class NNPad : public detail::KernelClass<NNPad, CNNKernel, "NNPad"> {
   [[nodiscard]] float fillValue() const { return fillValue_; }
   void setFillValue(float value) { fillValue_ = value; }
 
-  /// @throws Error when fillValueArray has fewer entries than channels are written
-  [[nodiscard]] detail::PreparedCall prepareForward(const detail::ForwardCall& call) const override;
-
  protected:
   using KernelClass::KernelClass;
   NNPad(const NNPad&) = default;
@@ -68,6 +65,8 @@ class NNPad : public detail::KernelClass<NNPad, CNNKernel, "NNPad"> {
   [[nodiscard]] std::size_t producedFeatureChannels(std::size_t sourceFeatureChannels) const override;
   void adjustDestination(ImageDescriptor& destination, const ImageDescriptor& source) override;
   void describeForward(std::any& family) const override;
+  /// @throws Error when fillValueArray has fewer entries than channels are written
+  [[nodiscard]] detail::PreparedCall prepareForward(const detail::ForwardCall& call) const override;
 
  private:
   friend KernelClass;
@@ -94,15 +93,15 @@ class NNPad : public detail::KernelClass<NNPad, CNNKernel, "NNPad"> {
 class NNPadGradient : public detail::KernelClass<NNPadGradient, CNNGradientKernel, "NNPadGradient"> {
  public:
   static std::shared_ptr<NNPadGradient> create(const std::shared_ptr<mtl::Device>& device);
+
+ protected:
+  using KernelClass::KernelClass;
+  NNPadGradient(const NNPadGradient&) = default;
   [[nodiscard]] std::vector<detail::PreparedCall> prepareGradient(
       const detail::GradientCall& call) const override;
   [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
   [[nodiscard]] bool needsSourceMemory(bool /*forwardSavesFields*/) const override { return false; }
   [[nodiscard]] bool canAccumulate() const override { return true; }
-
- protected:
-  using KernelClass::KernelClass;
-  NNPadGradient(const NNPadGradient&) = default;
 
  private:
   friend KernelClass;
@@ -120,7 +119,6 @@ class NNPadGradient : public detail::KernelClass<NNPadGradient, CNNGradientKerne
 class NNSlice : public detail::KernelClass<NNSlice, CNNKernel, "NNSlice"> {
  public:
   static std::shared_ptr<NNSlice> create(const std::shared_ptr<mtl::Device>& device);
-  [[nodiscard]] detail::PreparedCall prepareForward(const detail::ForwardCall& call) const override;
 
  protected:
   using KernelClass::KernelClass;
@@ -131,6 +129,7 @@ class NNSlice : public detail::KernelClass<NNSlice, CNNKernel, "NNSlice"> {
   [[nodiscard]] bool takesEdgeMode(ImageEdgeMode edgeMode) const override;
   [[nodiscard]] std::size_t sourceChannelAlignment() const override { return 1; }
   void adjustDestination(ImageDescriptor& destination, const ImageDescriptor& source) override;
+  [[nodiscard]] detail::PreparedCall prepareForward(const detail::ForwardCall& call) const override;
 
  private:
   friend KernelClass;

@@ -55,9 +55,11 @@ class NNReshape : public detail::KernelClass<NNReshape, CNNKernel, "NNReshape"> 
                          std::size_t reshapedHeight, std::size_t reshapedFeatureChannels);
   /// @}
 
-  /// The library's own: the shape of the encodes that return an image. @throws Error when a size is 0
+  /// @name The library's own
+  /// @{
+  /// The shape of the encodes that return an image. @throws Error when a size is 0
   void setReshapedSize(std::size_t width, std::size_t height, std::size_t featureChannels);
-  [[nodiscard]] detail::PreparedCall prepareForward(const detail::ForwardCall& call) const override;
+  /// @}
 
  protected:
   using KernelClass::KernelClass;
@@ -68,6 +70,7 @@ class NNReshape : public detail::KernelClass<NNReshape, CNNKernel, "NNReshape"> 
   [[nodiscard]] bool fillsDestination() const override { return true; }
   void adjustDestination(ImageDescriptor& destination, const ImageDescriptor& source) override;
   void describeForward(std::any& family) const override { family = channelsFirst_; }
+  [[nodiscard]] detail::PreparedCall prepareForward(const detail::ForwardCall& call) const override;
 
  private:
   friend KernelClass;
@@ -94,15 +97,15 @@ class NNReshapeGradient
     : public detail::KernelClass<NNReshapeGradient, CNNGradientKernel, "NNReshapeGradient"> {
  public:
   static std::shared_ptr<NNReshapeGradient> create(const std::shared_ptr<mtl::Device>& device);
+
+ protected:
+  using KernelClass::KernelClass;
+  NNReshapeGradient(const NNReshapeGradient&) = default;
   [[nodiscard]] std::vector<detail::PreparedCall> prepareGradient(
       const detail::GradientCall& call) const override;
   [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
   [[nodiscard]] bool needsSourceMemory(bool /*forwardSavesFields*/) const override { return false; }
   [[nodiscard]] bool canAccumulate() const override { return true; }
-
- protected:
-  using KernelClass::KernelClass;
-  NNReshapeGradient(const NNReshapeGradient&) = default;
 
  private:
   friend KernelClass;

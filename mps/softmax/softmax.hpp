@@ -18,11 +18,11 @@ namespace mps {
 class CNNSoftMax : public detail::KernelClass<CNNSoftMax, CNNKernel, "CNNSoftMax"> {
  public:
   static std::shared_ptr<CNNSoftMax> create(const std::shared_ptr<mtl::Device>& device);
-  [[nodiscard]] detail::PreparedCall prepareForward(const detail::ForwardCall& call) const override;
 
  protected:
   using KernelClass::KernelClass;
   CNNSoftMax(const CNNSoftMax&) = default;
+  [[nodiscard]] detail::PreparedCall prepareForward(const detail::ForwardCall& call) const override;
 
  private:
   friend KernelClass;
@@ -32,11 +32,11 @@ class CNNSoftMax : public detail::KernelClass<CNNSoftMax, CNNKernel, "CNNSoftMax
 class CNNLogSoftMax : public detail::KernelClass<CNNLogSoftMax, CNNKernel, "CNNLogSoftMax"> {
  public:
   static std::shared_ptr<CNNLogSoftMax> create(const std::shared_ptr<mtl::Device>& device);
-  [[nodiscard]] detail::PreparedCall prepareForward(const detail::ForwardCall& call) const override;
 
  protected:
   using KernelClass::KernelClass;
   CNNLogSoftMax(const CNNLogSoftMax&) = default;
+  [[nodiscard]] detail::PreparedCall prepareForward(const detail::ForwardCall& call) const override;
 
  private:
   friend KernelClass;
@@ -54,15 +54,15 @@ class CNNSoftMaxGradient
     : public detail::KernelClass<CNNSoftMaxGradient, CNNGradientKernel, "CNNSoftMaxGradient"> {
  public:
   static std::shared_ptr<CNNSoftMaxGradient> create(const std::shared_ptr<mtl::Device>& device);
-  [[nodiscard]] std::vector<detail::PreparedCall> prepareGradient(
-      const detail::GradientCall& call) const override;
-  [[nodiscard]] bool canAccumulate() const override { return true; }
-  [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
 
  protected:
   using KernelClass::KernelClass;
   CNNSoftMaxGradient(const CNNSoftMaxGradient&) = default;
   [[nodiscard]] bool takesForwardResult() const override { return true; }
+  [[nodiscard]] std::vector<detail::PreparedCall> prepareGradient(
+      const detail::GradientCall& call) const override;
+  [[nodiscard]] bool canAccumulate() const override { return true; }
+  [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
 
  private:
   friend KernelClass;
@@ -80,15 +80,15 @@ class CNNLogSoftMaxGradient
     : public detail::KernelClass<CNNLogSoftMaxGradient, CNNGradientKernel, "CNNLogSoftMaxGradient"> {
  public:
   static std::shared_ptr<CNNLogSoftMaxGradient> create(const std::shared_ptr<mtl::Device>& device);
-  [[nodiscard]] std::vector<detail::PreparedCall> prepareGradient(
-      const detail::GradientCall& call) const override;
-  [[nodiscard]] bool canAccumulate() const override { return true; }
-  [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
 
  protected:
   using KernelClass::KernelClass;
   CNNLogSoftMaxGradient(const CNNLogSoftMaxGradient&) = default;
   [[nodiscard]] bool takesForwardResult() const override { return true; }
+  [[nodiscard]] std::vector<detail::PreparedCall> prepareGradient(
+      const detail::GradientCall& call) const override;
+  [[nodiscard]] bool canAccumulate() const override { return true; }
+  [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
 
  private:
   friend KernelClass;

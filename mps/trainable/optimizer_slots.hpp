@@ -49,7 +49,7 @@ class Replacements {
   std::vector<Replacement> replacements_;
 };
 
-/// The coded part of ready-made data sources: optimiser, its state and the layer's arrays. The library's own.
+/// The coded part of ready-made data sources: optimiser, its state and the layer's arrays.
 struct CodedLayer {
   std::string label;
   std::shared_ptr<NNOptimizer> optimizer;
@@ -61,7 +61,7 @@ struct CodedLayer {
   void code(Coder& coder);
 };
 
-/// A layer's own optimiser with its buffers, for ready-made data sources. The library's own.
+/// A layer's own optimiser with its buffers, for ready-made data sources.
 class OptimizerSlots {
  public:
   /// @param className for messages @param optimizer copied; null: the layer is never updated

@@ -18,7 +18,7 @@ class CommandQueue;
 namespace mps {
 namespace detail {
 
-/// Gamma and beta with their optimiser on a device. The library's own.
+/// Gamma and beta with their optimiser on a device.
 class TrainableGammaAndBeta {
  public:
   /// @param className for messages; the other arguments as TrainableInstanceNormalization::create takes them

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "mps/core/image/forward_record.hpp"
 #include "mps/core/testing/test_images.hpp"
 #include "mps/weights/test_folder.hpp"
 #include "mtl/buffer.hpp"

@@ -12,6 +12,7 @@
 #include "mps/core/types/error.hpp"
 #include "mps/upsampling/crop_and_resize_problem.hpp"
 #include "mps/upsampling/upsampling_call.hpp"
+#include "mtl/command.hpp"
 #include "mtl/device.hpp"
 
 namespace mps {

@@ -40,9 +40,6 @@ struct NormalizedRegion {
 class NNCropAndResizeBilinear final
     : public detail::KernelClass<NNCropAndResizeBilinear, CNNKernel, "NNCropAndResizeBilinear"> {
  public:
-  /// The library's own.
-  NNCropAndResizeBilinear(std::shared_ptr<mtl::Device> device, detail::Decoding decoding)
-      : KernelClass(std::move(device), decoding) {}
   /// @param resizeWidth,resizeHeight 1 to 2^24
   /// @param regions                  copied
   /// @throws Error for another size, without a region, and for numbers of a region outside of -1e9 to 1e9
@@ -69,14 +66,14 @@ class NNCropAndResizeBilinear final
   /// @}
   using Kernel::encode;
 
-  [[nodiscard]] detail::PreparedCall prepareForward(const detail::ForwardCall& call) const override;
-
  protected:
+  using KernelClass::KernelClass;
   /// Positions, not windows: the base class leaves edges to the family.
   [[nodiscard]] bool hasWindow() const override { return true; }
   [[nodiscard]] bool keepsOffset() const override { return true; }
   [[nodiscard]] bool makesState() const override { return false; }
   void adjustDestination(ImageDescriptor& destination, const ImageDescriptor& source) override;
+  [[nodiscard]] detail::PreparedCall prepareForward(const detail::ForwardCall& call) const override;
 
  private:
   friend KernelClass;

@@ -29,15 +29,13 @@ namespace mps {
 ///         grid that does not cover the pixels that are written
 class NNGridSample final : public detail::KernelClass<NNGridSample, CNNBinaryKernel, "NNGridSample"> {
  public:
-  /// The library's own.
-  NNGridSample(const std::shared_ptr<mtl::Device>& device, detail::Decoding /*decoding*/)
-      : NNGridSample(device) {}
   static std::shared_ptr<NNGridSample> create(const std::shared_ptr<mtl::Device>& device);
   /// true.
   [[nodiscard]] bool useGridValueAsInputCoordinate() const { return usesGridAsCoordinates_; }
   void setUseGridValueAsInputCoordinate(bool uses) { usesGridAsCoordinates_ = uses; }
 
  protected:
+  using KernelClass::KernelClass;
   void codeProperties(Coder& coder) override;
   void encodeCall(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const ImageBatch& primary,
                   const ImageBatch& secondary, const StateBatch& destinationStates,
@@ -46,7 +44,6 @@ class NNGridSample final : public detail::KernelClass<NNGridSample, CNNBinaryKer
 
  private:
   friend KernelClass;
-  explicit NNGridSample(const std::shared_ptr<mtl::Device>& device) : KernelClass(device) {}
   NNGridSample(const NNGridSample&) = default;
 
   bool usesGridAsCoordinates_ = true;

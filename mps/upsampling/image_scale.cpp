@@ -10,7 +10,7 @@
 #include "mps/core/image/gradient_state.hpp"
 #include "mps/core/types/error.hpp"
 #include "mps/upsampling/upsampling_call.hpp"
-#include "mtl/command_buffer.hpp"
+#include "mtl/command.hpp"
 #include "mtl/device.hpp"
 
 namespace mps {

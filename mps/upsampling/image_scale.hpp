@@ -60,26 +60,23 @@ class ImageScale : public CNNKernel {
   /// @throws Error for a scale outside of 1e-9 to 1e9, or a translation outside of -1e9 to 1e9
   void setScaleTransform(const std::optional<ScaleTransform>& transform);
 
-  [[nodiscard]] detail::PreparedCall prepareForward(const detail::ForwardCall& call) const override;
-  /// The library's own: steps of graphs ask it, and leave its answer for the last image in scaleTransform.
+  /// @name The library's own
+  /// @{
+  /// Steps of graphs ask it, and leave its answer for the last image in scaleTransform.
   void setTransformProvider(std::shared_ptr<ImageTransformProvider> provider,
                             std::shared_ptr<Handle> handle) {
     provider_ = std::move(provider);
     handle_ = std::move(handle);
   }
-  /// The library's own.
   [[nodiscard]] bool hasTransformProvider() const { return provider_ != nullptr; }
-  /// The library's own: how a source of that size is sampled.
+  /// How a source of that size is sampled.
   [[nodiscard]] detail::UpsamplingManner mannerFor(std::int64_t sourceWidth, std::int64_t sourceHeight) const;
-  void encodeStep(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-                  std::span<const ImageBatch> sources, const StateBatch& destinationStates,
-                  const ImageBatch& destinationImages) override;
+  /// @}
 
  protected:
+  using CNNKernel::CNNKernel;
   ImageScale(const char* className, std::shared_ptr<mtl::Device> device, std::size_t outputWidth,
              std::size_t outputHeight);
-  ImageScale(std::shared_ptr<mtl::Device> device, detail::Decoding decoding)
-      : CNNKernel(std::move(device), decoding) {}
   ImageScale(const ImageScale&) = default;
   void codeProperties(Coder& coder) override;
   /// Positions, not windows: the base class leaves edges to the family.
@@ -88,6 +85,10 @@ class ImageScale : public CNNKernel {
   void adjustDestination(ImageDescriptor& destination, const ImageDescriptor& source) override;
   void describeForward(std::any& family) const override;
   [[nodiscard]] virtual bool isLanczos() const = 0;
+  [[nodiscard]] detail::PreparedCall prepareForward(const detail::ForwardCall& call) const override;
+  void encodeStep(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                  std::span<const ImageBatch> sources, const StateBatch& destinationStates,
+                  const ImageBatch& destinationImages) override;
 
  private:
   std::size_t outputWidth_ = 1;
@@ -107,9 +108,6 @@ class ImageScale : public CNNKernel {
 class ImageBilinearScale final
     : public detail::KernelClass<ImageBilinearScale, ImageScale, "ImageBilinearScale"> {
  public:
-  /// The library's own.
-  ImageBilinearScale(std::shared_ptr<mtl::Device> device, detail::Decoding decoding)
-      : KernelClass(std::move(device), decoding) {}
   /// @param outputWidth,outputHeight 1 to 2^24  @throws Error for another size
   static std::shared_ptr<ImageBilinearScale> create(const std::shared_ptr<mtl::Device>& device,
                                                     std::size_t outputWidth, std::size_t outputHeight);
@@ -134,9 +132,6 @@ class ImageBilinearScale final
 class ImageLanczosScale final
     : public detail::KernelClass<ImageLanczosScale, ImageScale, "ImageLanczosScale"> {
  public:
-  /// The library's own.
-  ImageLanczosScale(std::shared_ptr<mtl::Device> device, detail::Decoding decoding)
-      : KernelClass(std::move(device), decoding) {}
   /// @param outputWidth,outputHeight 1 to 2^24  @throws Error for another size
   static std::shared_ptr<ImageLanczosScale> create(const std::shared_ptr<mtl::Device>& device,
                                                    std::size_t outputWidth, std::size_t outputHeight);
@@ -161,17 +156,15 @@ class ImageLanczosScale final
 ///
 /// @throws Error (encodes) without a state
 class ImageScaleGradient : public CNNGradientKernel {
- public:
-  [[nodiscard]] std::vector<detail::PreparedCall> prepareGradient(
-      const detail::GradientCall& call) const override;
-  [[nodiscard]] bool canAccumulate() const override { return true; }
-  [[nodiscard]] bool needsSourceMemory(bool /*forwardSavesFields*/) const override { return false; }
-
  protected:
   using CNNGradientKernel::CNNGradientKernel;
   ImageScaleGradient(const ImageScaleGradient&) = default;
   [[nodiscard]] bool usesKernelOffset() const override { return true; }
   [[nodiscard]] bool takesTogether(const StateBatch& states) const override;
+  [[nodiscard]] std::vector<detail::PreparedCall> prepareGradient(
+      const detail::GradientCall& call) const override;
+  [[nodiscard]] bool canAccumulate() const override { return true; }
+  [[nodiscard]] bool needsSourceMemory(bool /*forwardSavesFields*/) const override { return false; }
 };
 
 /// The gradient of ImageBilinearScale.
@@ -187,11 +180,11 @@ class ImageBilinearScaleGradient final
                                  "ImageBilinearScaleGradient"> {
  public:
   static std::shared_ptr<ImageBilinearScaleGradient> create(const std::shared_ptr<mtl::Device>& device);
-  [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
 
  protected:
   using KernelClass::KernelClass;
   ImageBilinearScaleGradient(const ImageBilinearScaleGradient&) = default;
+  [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
 
  private:
   friend KernelClass;
@@ -208,11 +201,11 @@ class ImageLanczosScaleGradient final
     : public detail::KernelClass<ImageLanczosScaleGradient, ImageScaleGradient, "ImageLanczosScaleGradient"> {
  public:
   static std::shared_ptr<ImageLanczosScaleGradient> create(const std::shared_ptr<mtl::Device>& device);
-  [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
 
  protected:
   using KernelClass::KernelClass;
   ImageLanczosScaleGradient(const ImageLanczosScaleGradient&) = default;
+  [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
 
  private:
   friend KernelClass;

@@ -35,9 +35,6 @@ enum class UpsamplingSampling : std::uint8_t;
 /// (Clamp). Sources: every format; destinations: float16, float32. A source pixel whose weight is 0 is not looked at.
 class NNResizeBilinear final : public detail::KernelClass<NNResizeBilinear, CNNKernel, "NNResizeBilinear"> {
  public:
-  /// The library's own.
-  NNResizeBilinear(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
-      : NNResizeBilinear(std::move(device), 1, 1, false) {}
   /// @param resizeWidth,resizeHeight 1 to 2^24  @throws Error for another size
   static std::shared_ptr<NNResizeBilinear> create(const std::shared_ptr<mtl::Device>& device,
                                                   std::size_t resizeWidth, std::size_t resizeHeight,
@@ -49,14 +46,15 @@ class NNResizeBilinear final : public detail::KernelClass<NNResizeBilinear, CNNK
   [[nodiscard]] bool halfPixelCenters() const { return halfPixelCenters_; }
   /// @throws Error for true with alignCorners
   void setHalfPixelCenters(bool halfPixelCenters);
-  [[nodiscard]] detail::PreparedCall prepareForward(const detail::ForwardCall& call) const override;
 
  protected:
+  using KernelClass::KernelClass;
   /// Positions, not windows: the base class leaves edges to the family.
   [[nodiscard]] bool hasWindow() const override { return true; }
   [[nodiscard]] bool keepsOffset() const override { return true; }
   void adjustDestination(ImageDescriptor& destination, const ImageDescriptor& source) override;
   void describeForward(std::any& family) const override;
+  [[nodiscard]] detail::PreparedCall prepareForward(const detail::ForwardCall& call) const override;
 
  private:
   friend KernelClass;
@@ -67,9 +65,9 @@ class NNResizeBilinear final : public detail::KernelClass<NNResizeBilinear, CNNK
   [[nodiscard]] detail::UpsamplingSampling sampling() const;
   void checkSize() const;
 
-  std::size_t resizeWidth_;
-  std::size_t resizeHeight_;
-  bool alignCorners_;
+  std::size_t resizeWidth_ = 1;
+  std::size_t resizeHeight_ = 1;
+  bool alignCorners_ = false;
   bool halfPixelCenters_ = false;
 };
 
@@ -91,16 +89,16 @@ class NNResizeBilinearGradient final
     : public detail::KernelClass<NNResizeBilinearGradient, CNNGradientKernel, "NNResizeBilinearGradient"> {
  public:
   static std::shared_ptr<NNResizeBilinearGradient> create(const std::shared_ptr<mtl::Device>& device);
-  [[nodiscard]] std::vector<detail::PreparedCall> prepareGradient(
-      const detail::GradientCall& call) const override;
-  [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
-  [[nodiscard]] bool canAccumulate() const override { return true; }
-  [[nodiscard]] bool needsSourceMemory(bool /*forwardSavesFields*/) const override { return false; }
 
  protected:
   using KernelClass::KernelClass;
   NNResizeBilinearGradient(const NNResizeBilinearGradient&) = default;
   [[nodiscard]] bool usesKernelOffset() const override { return true; }
+  [[nodiscard]] std::vector<detail::PreparedCall> prepareGradient(
+      const detail::GradientCall& call) const override;
+  [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
+  [[nodiscard]] bool canAccumulate() const override { return true; }
+  [[nodiscard]] bool needsSourceMemory(bool /*forwardSavesFields*/) const override { return false; }
 
  private:
   friend KernelClass;

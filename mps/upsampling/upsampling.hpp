@@ -27,17 +27,14 @@ enum class UpsamplingSampling : std::uint8_t;
 /// float32. Edge mode Zero by default.
 class CNNUpsampling : public CNNKernel {
  public:
-  /// The library's own.
-  CNNUpsampling(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
-      : CNNUpsampling(std::move(device), "CNNUpsampling", 1, 1) {}
   /// A whole number, at least 1; 1 copies.
   [[nodiscard]] double scaleFactorX() const { return static_cast<double>(scaleFactorX_); }
   [[nodiscard]] double scaleFactorY() const { return static_cast<double>(scaleFactorY_); }
   /// Whether the centres of the corner pixels of source and result coincide. false.
   [[nodiscard]] virtual bool alignCorners() const { return false; }
-  [[nodiscard]] detail::PreparedCall prepareForward(const detail::ForwardCall& call) const override;
 
  protected:
+  using CNNKernel::CNNKernel;
   CNNUpsampling(std::shared_ptr<mtl::Device> device, const std::string& className,
                 std::size_t integerScaleFactorX, std::size_t integerScaleFactorY);
   CNNUpsampling(const CNNUpsampling&) = default;
@@ -47,10 +44,11 @@ class CNNUpsampling : public CNNKernel {
   [[nodiscard]] virtual detail::UpsamplingSampling sampling() const = 0;
   void adjustDestination(ImageDescriptor& destination, const ImageDescriptor& source) override;
   void describeForward(std::any& family) const override;
+  [[nodiscard]] detail::PreparedCall prepareForward(const detail::ForwardCall& call) const override;
 
  private:
-  std::size_t scaleFactorX_;
-  std::size_t scaleFactorY_;
+  std::size_t scaleFactorX_ = 1;
+  std::size_t scaleFactorY_ = 1;
 };
 
 /// t(x) = floor(x / scaleFactor): each source pixel becomes a block (MPSCNNUpsamplingNearest).
@@ -84,9 +82,6 @@ class CNNUpsamplingNearest
 class CNNUpsamplingBilinear
     : public detail::KernelClass<CNNUpsamplingBilinear, CNNUpsampling, "CNNUpsamplingBilinear"> {
  public:
-  /// The library's own.
-  CNNUpsamplingBilinear(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
-      : CNNUpsamplingBilinear(std::move(device), 1, 1, false) {}
   /// Parameters as for CNNUpsamplingNearest.
   static std::shared_ptr<CNNUpsamplingBilinear> create(const std::shared_ptr<mtl::Device>& device,
                                                        std::size_t integerScaleFactorX,
@@ -99,6 +94,7 @@ class CNNUpsamplingBilinear
   void setHalfPixelCenters(bool halfPixelCenters);
 
  protected:
+  using KernelClass::KernelClass;
   CNNUpsamplingBilinear(std::shared_ptr<mtl::Device> device, std::size_t integerScaleFactorX,
                         std::size_t integerScaleFactorY, bool alignCorners);
   CNNUpsamplingBilinear(const CNNUpsamplingBilinear&) = default;
@@ -107,7 +103,7 @@ class CNNUpsamplingBilinear
 
  private:
   friend KernelClass;
-  bool alignCorners_;
+  bool alignCorners_ = false;
   bool halfPixelCenters_ = false;
 };
 
@@ -123,18 +119,12 @@ class CNNUpsamplingBilinear
 /// counts its pixels. The result is deterministic. How the forward kernel aligned its samples stands in the state.
 class CNNUpsamplingGradient : public CNNGradientKernel {
  public:
-  /// The library's own.
-  CNNUpsamplingGradient(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
-      : CNNUpsamplingGradient(std::move(device), "CNNUpsamplingGradient", 1, 1) {}
   /// The factors of the forward kernel; the gradient is that much smaller than what comes in.
   [[nodiscard]] double scaleFactorX() const { return static_cast<double>(scaleFactorX_); }
   [[nodiscard]] double scaleFactorY() const { return static_cast<double>(scaleFactorY_); }
-  [[nodiscard]] std::vector<detail::PreparedCall> prepareGradient(
-      const detail::GradientCall& call) const override;
-  [[nodiscard]] bool canAccumulate() const override { return true; }
-  [[nodiscard]] bool needsSourceMemory(bool /*forwardSavesFields*/) const override { return false; }
 
  protected:
+  using CNNGradientKernel::CNNGradientKernel;
   CNNUpsamplingGradient(std::shared_ptr<mtl::Device> device, const std::string& className,
                         std::size_t integerScaleFactorX, std::size_t integerScaleFactorY);
   CNNUpsamplingGradient(const CNNUpsamplingGradient&) = default;
@@ -143,10 +133,14 @@ class CNNUpsamplingGradient : public CNNGradientKernel {
   [[nodiscard]] virtual detail::UpsamplingSampling defaultSampling() const = 0;
   [[nodiscard]] bool usesKernelOffset() const override { return true; }
   void transferOwnProperties(const detail::ForwardRecord& record) override;
+  [[nodiscard]] std::vector<detail::PreparedCall> prepareGradient(
+      const detail::GradientCall& call) const override;
+  [[nodiscard]] bool canAccumulate() const override { return true; }
+  [[nodiscard]] bool needsSourceMemory(bool /*forwardSavesFields*/) const override { return false; }
 
  private:
-  std::size_t scaleFactorX_;
-  std::size_t scaleFactorY_;
+  std::size_t scaleFactorX_ = 1;
+  std::size_t scaleFactorY_ = 1;
 };
 
 /// dIn[i] = the sum, not the mean, of the gradients of its block (MPSCNNUpsamplingNearestGradient).
@@ -164,11 +158,11 @@ class CNNUpsamplingNearestGradient
   static std::shared_ptr<CNNUpsamplingNearestGradient> create(const std::shared_ptr<mtl::Device>& device,
                                                               std::size_t integerScaleFactorX,
                                                               std::size_t integerScaleFactorY);
-  [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
 
  protected:
   using KernelClass::KernelClass;
   [[nodiscard]] detail::UpsamplingSampling defaultSampling() const override;
+  [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
 };
 
 /// dIn[i] = sum over x of weight(x, i) * g[x] (MPSCNNUpsamplingBilinearGradient). alignCorners and
@@ -187,11 +181,11 @@ class CNNUpsamplingBilinearGradient
   static std::shared_ptr<CNNUpsamplingBilinearGradient> create(const std::shared_ptr<mtl::Device>& device,
                                                                std::size_t integerScaleFactorX,
                                                                std::size_t integerScaleFactorY);
-  [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
 
  protected:
   using KernelClass::KernelClass;
   [[nodiscard]] detail::UpsamplingSampling defaultSampling() const override;
+  [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
 };
 
 }  // namespace mps

@@ -40,7 +40,7 @@ class InputFile;
 namespace detail {
 struct SafetensorsContents;
 
-/// What a tensor's bytes become when they are read. The library's own.
+/// What a tensor's bytes become when they are read.
 enum class SafetensorsConversion : std::uint8_t { None, BFloat16, Float64 };
 }  // namespace detail
 

@@ -1,5 +1,5 @@
-#include "mtl/command_buffer.hpp"
 #include "mtl/back_ends.hpp"
+#include "mtl/command.hpp"
 
 #include <gtest/gtest.h>
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "mtl/check/command_test_tools.hpp"
-#include "mtl/command_buffer.hpp"
+#include "mtl/command.hpp"
 #include "mtl/command_queue.hpp"
 #include "mtl/device.hpp"
 #include "mtl/error.hpp"

@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-#include "mtl/command_buffer.hpp"
+#include "mtl/command.hpp"
 
 /// What the tests of this folder share.
 namespace mtl::testing {

@@ -14,7 +14,7 @@
 
 #include "mtl/buffer.hpp"
 #include "mtl/check/command_test_tools.hpp"
-#include "mtl/command_buffer.hpp"
+#include "mtl/command.hpp"
 #include "mtl/command_queue.hpp"
 #include "mtl/cpu/memory_pool.hpp"
 #include "mtl/device.hpp"

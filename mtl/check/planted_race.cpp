@@ -3,7 +3,7 @@
 #include <thread>
 #include <utility>
 
-#include "mtl/command_buffer.hpp"
+#include "mtl/command.hpp"
 #include "mtl/command_queue.hpp"
 #include "mtl/device.hpp"
 

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "mtl/command.hpp"
 #include "mtl/device.hpp"
 #include "mtl/memory.hpp"
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "mtl/command.hpp"
 #include "mtl/error.hpp"
 #include "mtl/verbose.hpp"
 

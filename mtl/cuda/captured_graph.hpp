@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "mtl/command.hpp"
 #include "mtl/cuda/stream.hpp"
 #include "mtl/replay_cache.hpp"
 

@@ -17,7 +17,7 @@
 
 #include "mtl/blit_command_encoder.hpp"
 #include "mtl/buffer.hpp"
-#include "mtl/command_buffer.hpp"
+#include "mtl/command.hpp"
 #include "mtl/command_queue.hpp"
 #include "mtl/cuda/stream.hpp"
 #include "mtl/cuda/test_kernels.hpp"

@@ -4,7 +4,7 @@
 #include <mutex>
 #include <utility>
 
-#include "mtl/command_buffer.hpp"
+#include "mtl/command.hpp"
 
 namespace mtl::cuda {
 namespace {

@@ -1,5 +1,6 @@
 #include "mtl/cuda/stream.hpp"
 
+#include "mtl/command.hpp"
 #include "mtl/cuda/captured_graph.hpp"
 #include "mtl/cuda/cudnn.hpp"
 

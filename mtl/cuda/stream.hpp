@@ -3,6 +3,7 @@
 #include <memory>
 #include <vector>
 
+#include "mtl/command.hpp"
 #include "mtl/cuda/api.hpp"
 #include "mtl/replay_cache.hpp"
 #include "mtl/stream.hpp"

@@ -6,6 +6,7 @@
 #include "mps/arithmetic/arithmetic.hpp"
 #include "mps/core/kernel/cnn_gradient_kernel.hpp"
 #include "mps/core/kernel/cnn_kernel.hpp"
+#include "mps/core/kernel/graph_traits.hpp"
 
 namespace mps::detail {
 namespace {
@@ -70,8 +71,7 @@ std::optional<GraphEdge> GradientWiring::edgeOf(StepIndex step) const {
   const ProgramStep& forward = program_.steps[described.forward];
   if (!forward.fused.empty() && described.sourceStates[0] == forward.fusedNeuronState)
     return GraphEdge{described.forward, betweenFused};
-  const auto& kernel = dynamic_cast<const CNNGradientKernel&>(*described.kernel);
-  return GraphEdge{described.forward, kernel.forwardSourceIndex().value_or(0)};
+  return GraphEdge{described.forward, described.kernel->derivativeTraits().forwardSource.value_or(0)};
 }
 
 std::string GradientWiring::forwardNameOf(StepIndex step) const {

@@ -33,8 +33,10 @@ class Array {
   /// unallocated storage. @throws Error after commit, and for a command buffer of another device.
   void synchronize(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer);
 
-  /// The library's own.
+  /// @name The library's own
+  /// @{
   [[nodiscard]] ArrayStorage& storage() const { return *storage_; }
+  /// @}
 
  protected:
   explicit Array(std::unique_ptr<ArrayStorage> storage);

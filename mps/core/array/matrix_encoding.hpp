@@ -11,7 +11,7 @@
 #include "mps/core/array/matrix_call.hpp"
 #include "mps/core/array/matrix_kernel.hpp"
 #include "mps/core/plan/tensor_copy.hpp"
-#include "mtl/command_buffer.hpp"
+#include "mtl/command.hpp"
 
 /// One encode of a matrix kernel, from its arguments to recorded calls.
 namespace mps::detail {

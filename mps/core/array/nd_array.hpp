@@ -113,7 +113,7 @@ class TemporaryNDArray : public NDArray {
 };
 
 namespace detail {
-/// Of all elements. The library's own.
+/// Of all elements.
 [[nodiscard]] std::size_t bytesOf(const NDArrayDescriptor& descriptor);
 }  // namespace detail
 

@@ -7,7 +7,7 @@
 #include "mps/core/kernel/call.hpp"
 #include "mps/core/types/error.hpp"
 #include "mtl/buffer.hpp"
-#include "mtl/command_buffer.hpp"
+#include "mtl/command.hpp"
 
 namespace mps {
 

@@ -28,13 +28,16 @@ struct PreparedCall;
 /// properties at that moment. It has no resources and is therefore never temporary.
 class NDArrayGradientState : public State {
  public:
-  /// The library's own: the arrays of the forward call.
+  /// @name The library's own
+  /// @{
+  /// The arrays of the forward call.
   struct Record {
     NDArrayDescriptor primary, secondary, destination;
   };
   /// None before the forward kernel encoded.
   [[nodiscard]] const std::optional<Record>& record() const { return record_; }
   void setRecord(Record record) { record_ = std::move(record); }
+  /// @}
 
  protected:
   using State::State;

@@ -160,11 +160,14 @@ class Coder {
   /// are there already; replaces an earlier one.
   void setDecoder(const std::string& className, Decoder decoder);
 
-  /// The library's own: the device for decoded objects, chosen by the first object; null before.
+  /// @name The library's own
+  /// @{
+  /// The device for decoded objects, chosen by the first object; null before.
   [[nodiscard]] const std::shared_ptr<mtl::Device>& device() const { return device_; }
   void setDevice(std::shared_ptr<mtl::Device> device) { device_ = std::move(device); }
   /// What decoded objects are held to.
   [[nodiscard]] const CodingLimits& limits() const { return limits_; }
+  /// @}
 
  protected:
   explicit Coder(std::unique_ptr<detail::CodedData> data, bool decoding, const CodingLimits& limits = {});

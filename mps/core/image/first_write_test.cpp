@@ -2,6 +2,7 @@
 
 #include "mps/core/kernel/command_buffer.hpp"
 #include "mps/core/testing/test_kernels.hpp"
+#include "mtl/command.hpp"
 
 /// An image that was never written reads as zeros, though its only write was recorded and did not happen.
 namespace mps::testing::first_write_test {

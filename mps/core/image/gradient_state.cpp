@@ -2,6 +2,7 @@
 
 #include <tuple>
 
+#include "mps/core/image/forward_record.hpp"
 #include "mps/core/types/error.hpp"
 #include "mtl/device.hpp"
 
@@ -9,6 +10,14 @@ namespace mps {
 
 std::shared_ptr<NNGradientState> NNGradientState::create(const std::shared_ptr<mtl::Device>& device) {
   return std::shared_ptr<NNGradientState>(new NNGradientState(device, StateResourceList{}));
+}
+
+std::size_t NNGradientState::sourceWidth() const {
+  return record() ? record()->source.width() : 0;
+}
+
+std::size_t NNGradientState::sourceHeight() const {
+  return record() ? record()->source.height() : 0;
 }
 
 std::shared_ptr<NNBinaryGradientState> NNBinaryGradientState::create(

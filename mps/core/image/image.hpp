@@ -179,14 +179,16 @@ class Image : public std::enable_shared_from_this<Image> {
   /// Records the copy that makes device results visible to readBytes. Nothing to do for private, temporary or
   /// unallocated images. @throws Error after commit, and for a command buffer of another device.
   void synchronize(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer);
+  /// "image \"label\" (float32 28x28x1)".
+  [[nodiscard]] std::string describe() const;
 
-  /// The library's own.
+  /// @name The library's own
+  /// @{
   [[nodiscard]] const std::shared_ptr<detail::ImageStorage>& storage() const { return storage_; }
   [[nodiscard]] const detail::TensorShape& shape() const { return *shape_; }
   /// Offset of the first element from the start of the storage's memory, in bytes.
   [[nodiscard]] std::size_t byteOffset() const { return byteOffset_; }
-  /// "image \"label\" (float32 28x28x1)".
-  [[nodiscard]] std::string describe() const;
+  /// @}
 
  protected:
   friend class ImageBatch;

@@ -72,19 +72,22 @@ class ImageBatch {
     checkElementSize(sizeof(std::ranges::range_value_t<Elements>));
     readBytes(std::as_writable_bytes(std::span(destination)), layout);
   }
-
-  /// The library's own: size and format of each image. Needs a batch with images, or an empty slice of one.
-  [[nodiscard]] const ImageDescriptor& descriptor() const;
   [[nodiscard]] bool isTemporary() const;
+
+  /// @name The library's own
+  /// @{
+  /// Size and format of each image. Needs a batch with images, or an empty slice of one.
+  [[nodiscard]] const ImageDescriptor& descriptor() const;
   /// The block, when this is a range of one; null for loose images.
   [[nodiscard]] std::shared_ptr<detail::ImageStorage> blockStorage() const;
   [[nodiscard]] std::size_t firstInBlock() const { return first_; }
   /// The loose images; empty for a range of a block.
   [[nodiscard]] std::span<const std::shared_ptr<Image>> looseImages() const;
-  /// The library's own: a batch over storage that exists, e.g. planned by a graph.
+  /// A batch over storage that exists, e.g. planned by a graph.
   static ImageBatch over(std::shared_ptr<detail::ImageStorage> storage, const ImageDescriptor& descriptor);
   /// A batch of one loose image.
   static ImageBatch of(const std::shared_ptr<Image>& image) { return ImageBatch{image}; }
+  /// @}
 
  private:
   friend Iterator;

@@ -3,7 +3,7 @@
 #include <numeric>
 
 #include "mps/core/types/error.hpp"
-#include "mtl/command_buffer.hpp"
+#include "mtl/command.hpp"
 #include "mtl/command_queue.hpp"
 #include "mtl/device.hpp"
 #include "mtl/memory.hpp"

@@ -21,7 +21,7 @@ class Submission;
 
 namespace mps::detail {
 
-/// The memory behind one image, one stack or one batch; taken at first use. The library's own.
+/// The memory behind one image, one stack or one batch; taken at first use.
 ///
 /// Temporary storage keeps the read count of each of its images and gives the memory back to the command
 /// buffer's heap when all of them are 0.

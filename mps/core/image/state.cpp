@@ -2,6 +2,7 @@
 
 #include <unordered_set>
 
+#include "mps/core/image/forward_record.hpp"
 #include "mps/core/image/gradient_state.hpp"
 #include "mps/core/types/error.hpp"
 #include "mtl/buffer.hpp"

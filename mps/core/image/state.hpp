@@ -105,22 +105,25 @@ class State : public std::enable_shared_from_this<State> {
   /// private and temporary ones. @throws Error after commit, and for a command buffer of another device.
   virtual void synchronize(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer);
 
-  /// The library's own: the kernel that made or wrote it, for messages.
-  void setProducer(const std::string& kernel);
-  /// The library's own, for the log.
-  [[nodiscard]] std::size_t readsLeft() const { return readCount(); }
-  [[nodiscard]] std::string describeUnread() const;
-  /// The library's own: whether its buffers begin with undefined content.
-  [[nodiscard]] bool beginsUndefined() const { return !zeroFilled_; }
-  /// The library's own: lets a resource be this buffer, of the same size, in place of a new one.
-  void useBuffer(std::size_t index, std::shared_ptr<mtl::Buffer> buffer);
-
   /// Hook of a kernel's destinationImageDescriptor: may change the descriptor or the kernel's offset. The
   /// default returns the suggestion.
   virtual ImageDescriptor destinationImageDescriptor(std::span<const std::shared_ptr<Image>> sourceImages,
                                                      std::span<const std::shared_ptr<State>> sourceStates,
                                                      Kernel& kernel,
                                                      const ImageDescriptor& suggestedDescriptor);
+
+  /// @name The library's own
+  /// @{
+  /// The kernel that made or wrote it, for messages.
+  void setProducer(const std::string& kernel);
+  /// For the log.
+  [[nodiscard]] std::size_t readsLeft() const { return readCount(); }
+  [[nodiscard]] std::string describeUnread() const;
+  /// Whether its buffers begin with undefined content.
+  [[nodiscard]] bool beginsUndefined() const { return !zeroFilled_; }
+  /// Lets a resource be this buffer, of the same size, in place of a new one.
+  void useBuffer(std::size_t index, std::shared_ptr<mtl::Buffer> buffer);
+  /// @}
 
  protected:
   State(std::shared_ptr<mtl::Device> device, const StateResourceList& resources);
@@ -150,7 +153,7 @@ class State : public std::enable_shared_from_this<State> {
 };
 
 namespace detail {
-/// What a family keeps for a whole batch of states. The library's own.
+/// What a family keeps for a whole batch of states.
 class StateBlock {
  public:
   virtual ~StateBlock() = default;
@@ -176,9 +179,6 @@ class StateBatch {
       : StateBatch(std::vector<std::shared_ptr<State>>(states.begin(), states.end())) {}
   /// `count` references to one state.
   StateBatch(std::shared_ptr<State> state, std::size_t count);
-  /// The library's own: state i is made by make(i) when asked for.
-  StateBatch(std::function<std::shared_ptr<State>(std::size_t)> make, std::size_t count,
-             std::shared_ptr<detail::StateBlock> block = nullptr);
 
   [[nodiscard]] std::size_t count() const { return count_; }
   /// count() under the name that C++ gives it.
@@ -194,18 +194,25 @@ class StateBatch {
   [[nodiscard]] StateBatch slice(std::size_t first, std::size_t count) const;
   /// The state that all share, or null when they differ.
   [[nodiscard]] std::shared_ptr<State> sharedState() const;
-  /// The library's own: the record of a forward encode, for every state of this batch, made or not.
-  void setRecord(const std::shared_ptr<const detail::ForwardRecord>& record) const;
-  /// The library's own: the record that all states have, as images first, first + 1, ... of it; else null.
-  [[nodiscard]] std::shared_ptr<const detail::ForwardRecord> commonRecord(std::size_t& first) const;
-  /// The library's own: the family's block behind this batch, or null, and the position of state 0 in it.
-  [[nodiscard]] std::shared_ptr<detail::StateBlock> block() const;
-  [[nodiscard]] std::size_t firstInBlock() const { return first_; }
-  /// The library's own: the distinct states that must be looked at. Of states still to be made and not
-  /// temporary the first stands for all.
-  [[nodiscard]] std::vector<std::shared_ptr<State>> existing() const;
   /// Each distinct state once, in order of first position.
   [[nodiscard]] std::vector<std::shared_ptr<State>> distinct() const;
+
+  /// @name The library's own
+  /// @{
+  /// State i is made by make(i) when asked for.
+  StateBatch(std::function<std::shared_ptr<State>(std::size_t)> make, std::size_t count,
+             std::shared_ptr<detail::StateBlock> block = nullptr);
+  /// The record of a forward encode, for every state of this batch, made or not.
+  void setRecord(const std::shared_ptr<const detail::ForwardRecord>& record) const;
+  /// The record that all states have, as images first, first + 1, ... of it; else null.
+  [[nodiscard]] std::shared_ptr<const detail::ForwardRecord> commonRecord(std::size_t& first) const;
+  /// The family's block behind this batch, or null, and the position of state 0 in it.
+  [[nodiscard]] std::shared_ptr<detail::StateBlock> block() const;
+  [[nodiscard]] std::size_t firstInBlock() const { return first_; }
+  /// The distinct states that must be looked at. Of states still to be made and not
+  /// temporary the first stands for all.
+  [[nodiscard]] std::vector<std::shared_ptr<State>> existing() const;
+  /// @}
 
  private:
   struct Block;

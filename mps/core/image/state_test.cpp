@@ -6,6 +6,7 @@
 #include <limits>
 #include <vector>
 
+#include "mps/core/image/forward_record.hpp"
 #include "mps/core/image/gradient_state.hpp"
 #include "mps/core/testing/test_images.hpp"
 #include "mps/core/testing/test_kernels.hpp"

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "mps/core/image/forward_record.hpp"
 #include "mps/core/image/gradient_state.hpp"
 #include "mps/core/image/image_batch.hpp"
 #include "mps/core/image/image_storage.hpp"

@@ -7,7 +7,7 @@
 #include "mps/core/image/writable.hpp"
 #include "mps/core/plan/tensor_copy.hpp"
 #include "mps/core/types/error.hpp"
-#include "mtl/command_buffer.hpp"
+#include "mtl/command.hpp"
 #include "mtl/device.hpp"
 #include "mtl/memory.hpp"
 

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "mps/core/image/forward_record.hpp"
 #include "mps/core/image/gradient_state.hpp"
 #include "mps/core/image/image_allocator.hpp"
 #include "mps/core/image/image_batch.hpp"
@@ -19,7 +20,7 @@
 #include "mps/core/types/tensor_shape.hpp"
 #include "mps/core/types/window_geometry.hpp"
 
-#include "mtl/command_buffer.hpp"
+#include "mtl/command.hpp"
 
 /// How a kernel's call becomes a recorded command: the part that all kernels share. The library's own.
 namespace mps::detail {

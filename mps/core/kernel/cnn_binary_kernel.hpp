@@ -163,18 +163,6 @@ class CNNBinaryKernel : public detail::ImageKernel {
   ImageDescriptor destinationImageDescriptor(ArrayRef<std::shared_ptr<Image>> sourceImages,
                                              ArrayRef<std::shared_ptr<State>> sourceStates = {}) override;
   [[nodiscard]] std::size_t sourceCount() const override { return 2; }
-  /// @name The library's own
-  /// @{
-  [[nodiscard]] std::any geometry() const override;
-  void setGeometry(const std::any& geometry) override;
-  [[nodiscard]] std::vector<Offset> sourceOffsets() const override;
-  void setSourceOffsets(std::span<const Offset> offsets) override;
-  [[nodiscard]] StateBatch makeStepStates(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-                                          std::span<const ImageBatch> sources,
-                                          std::span<const StateBatch> sourceStates) const override;
-  void encodeGraphStep(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-                       const detail::GraphStep& step) override;
-  /// @}
 
   /// @name States to encode with; null (empty) for kernels without.
   /// @param sourceStates     that the encode will read; in the batch forms one batch for each slot
@@ -220,6 +208,15 @@ class CNNBinaryKernel : public detail::ImageKernel {
   CNNBinaryKernel(const CNNBinaryKernel&) = default;
   void codeProperties(Coder& coder) override;
   void checkDecodedWindow(const Coder& coder) const override;
+  [[nodiscard]] std::any geometry() const override;
+  void setGeometry(const std::any& geometry) override;
+  [[nodiscard]] std::vector<Offset> sourceOffsets() const override;
+  void setSourceOffsets(std::span<const Offset> offsets) override;
+  [[nodiscard]] StateBatch makeStepStates(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                          std::span<const ImageBatch> sources,
+                                          std::span<const StateBatch> sourceStates) const override;
+  void encodeGraphStep(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                       const detail::GraphStep& step) override;
 
   /// Records one call of the class; arguments are checked, batches not empty. The base of gradient kernels
   /// and of the arithmetic kernels each have their own.

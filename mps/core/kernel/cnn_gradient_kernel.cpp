@@ -9,7 +9,7 @@
 #include "mps/core/kernel/several_sources.hpp"
 #include "mps/core/types/as_signed.hpp"
 #include "mps/core/types/error.hpp"
-#include "mtl/command_buffer.hpp"
+#include "mtl/command.hpp"
 #include "mtl/device.hpp"
 #include "mtl/memory.hpp"
 

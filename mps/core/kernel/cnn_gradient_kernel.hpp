@@ -65,7 +65,21 @@ class CNNGradientKernel : public CNNBinaryKernel {
   ImageDescriptor destinationImageDescriptor(ArrayRef<std::shared_ptr<Image>> sourceImages,
                                              ArrayRef<std::shared_ptr<State>> sourceStates) override;
 
-  /// @name The library's own: what a compiled graph needs, without images.
+  /// @name The library's own
+  /// @{
+  /// encodeBatch that adds to the destinations instead of overwriting them. @throws Error unless
+  /// canAccumulate() and float32
+  void encodeBatchAccumulating(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                               const ImageBatch& sourceGradients, const ImageBatch& sourceImages,
+                               const StateBatch& gradientStates, const ImageBatch& destinationGradients);
+  /// @}
+
+ protected:
+  using CNNBinaryKernel::CNNBinaryKernel;
+  CNNGradientKernel(const CNNGradientKernel&) = default;
+  void codeProperties(Coder& coder) override;
+
+  /// @name What a compiled graph and the encodes ask
   /// @{
   [[nodiscard]] detail::GradientCall resolveCall(detail::BatchOperand& gradient, detail::BatchOperand& source,
                                                  detail::BatchOperand& destination,
@@ -85,11 +99,6 @@ class CNNGradientKernel : public CNNBinaryKernel {
   [[nodiscard]] bool readsSecondary() const override { return needsSourceMemory(true); }
   /// Whether every plan of this class can add to a float32 destination.
   [[nodiscard]] virtual bool canAccumulate() const { return false; }
-  /// encodeBatch that adds to the destinations instead of overwriting them. @throws Error unless
-  /// canAccumulate() and float32
-  void encodeBatchAccumulating(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-                               const ImageBatch& sourceGradients, const ImageBatch& sourceImages,
-                               const StateBatch& gradientStates, const ImageBatch& destinationGradients);
   [[nodiscard]] detail::DerivativeTraits derivativeTraits() const override;
   /// Encodes a step of a graph. @param sources the gradient, the forward source, and what else the kernel reads, such as
   /// labels; the default takes the first two  @param accumulates adds to the destinations
@@ -114,11 +123,6 @@ class CNNGradientKernel : public CNNBinaryKernel {
   /// otherwise.
   [[nodiscard]] virtual const ImageDescriptor& expectedSourceImage(const detail::ForwardRecord& record) const;
   /// @}
-
- protected:
-  using CNNBinaryKernel::CNNBinaryKernel;
-  CNNGradientKernel(const CNNGradientKernel&) = default;
-  void codeProperties(Coder& coder) override;
 
   /// Offsets that make the gradient match the forward call.
   struct Geometry {

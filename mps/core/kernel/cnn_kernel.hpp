@@ -129,10 +129,23 @@ class CNNKernel : public detail::ImageKernel {
                                                      const ImageBatch& destinationImages = {}) const;
   /// @}
 
-  /// @name The library's own: what a compiled graph needs, without images.
+  /// @name The library's own
   /// @{
   /// Built-in padding and class rule on sizes alone; sets the placement.
   ImageDescriptor sizeDestination(const ImageDescriptor& source);
+  /// Whether the result is the gradient of a number that the kernel computes from its source: a graph's gradients begin
+  /// there.
+  [[nodiscard]] virtual bool isItsOwnGradient() const { return false; }
+  /// @}
+
+ protected:
+  using ImageKernel::ImageKernel;
+  CNNKernel(const CNNKernel&) = default;
+  void codeProperties(Coder& coder) override;
+  void checkDecodedWindow(const Coder& coder) const override;
+
+  /// @name What a compiled graph and the encodes ask
+  /// @{
   /// What a class requires of a call beside its images, also of one that writes no pixel. @throws Error
   virtual void checkCall(const detail::ForwardCall& /*call*/) const {}
   /// The call for operands of these shapes, all properties resolved and checked.
@@ -163,16 +176,7 @@ class CNNKernel : public detail::ImageKernel {
   virtual void encodeStep(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                           std::span<const ImageBatch> sources, const StateBatch& destinationStates,
                           const ImageBatch& destinationImages);
-  /// Whether the result is the gradient of a number that the kernel computes from its source: a graph's gradients begin
-  /// there.
-  [[nodiscard]] virtual bool isItsOwnGradient() const { return false; }
   /// @}
-
- protected:
-  using ImageKernel::ImageKernel;
-  CNNKernel(const CNNKernel&) = default;
-  void codeProperties(Coder& coder) override;
-  void checkDecodedWindow(const Coder& coder) const override;
 
   /// Channels of the result for that many channels read. @throws Error when the kernel cannot take so many.
   [[nodiscard]] virtual std::size_t producedFeatureChannels(std::size_t sourceFeatureChannels) const {

@@ -7,7 +7,7 @@
 #include "mps/core/kernel/call.hpp"
 #include "mps/core/kernel/several_sources.hpp"
 #include "mps/core/types/error.hpp"
-#include "mtl/command_buffer.hpp"
+#include "mtl/command.hpp"
 #include "mtl/device.hpp"
 
 namespace mps {

@@ -16,8 +16,6 @@ namespace mps {
 /// it.
 class CNNMultiaryKernel : public detail::ImageKernel {
  public:
-  CNNMultiaryKernel(std::shared_ptr<mtl::Device> device, detail::Decoding decoding)
-      : ImageKernel(std::move(device), decoding) {}
   [[nodiscard]] std::size_t sourceCount() const override { return sources_.size(); }
   [[nodiscard]] Offset offset(std::size_t index) const { return at(index).offset.get(); }
   void setOffset(const Offset& offset, std::size_t index) { at(index).offset.set(offset); }
@@ -82,18 +80,6 @@ class CNNMultiaryKernel : public detail::ImageKernel {
   /// Size and format of the destination; sets the offsets. @param sourceImages sourceCount() images
   ImageDescriptor destinationImageDescriptor(ArrayRef<std::shared_ptr<Image>> sourceImages,
                                              ArrayRef<std::shared_ptr<State>> sourceStates = {}) override;
-  /// @name The library's own
-  /// @{
-  [[nodiscard]] std::any geometry() const override;
-  void setGeometry(const std::any& geometry) override;
-  [[nodiscard]] std::vector<Offset> sourceOffsets() const override;
-  void setSourceOffsets(std::span<const Offset> offsets) override;
-  [[nodiscard]] StateBatch makeStepStates(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-                                          std::span<const ImageBatch> sources,
-                                          std::span<const StateBatch> sourceStates) const override;
-  void encodeGraphStep(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-                       const detail::GraphStep& step) override;
-  /// @}
 
   /// @name States to encode with; null (empty) for kernels without.
   /// @param sourceStates     that the encode will read; in the batch forms one batch for each slot
@@ -117,11 +103,21 @@ class CNNMultiaryKernel : public detail::ImageKernel {
   /// @}
 
  protected:
+  using ImageKernel::ImageKernel;
   /// @throws Error when sourceCount is 0.
   CNNMultiaryKernel(std::shared_ptr<mtl::Device> device, std::size_t sourceCount);
   CNNMultiaryKernel(const CNNMultiaryKernel&) = default;
   void codeProperties(Coder& coder) override;
   void checkDecodedWindow(const Coder& coder) const override;
+  [[nodiscard]] std::any geometry() const override;
+  void setGeometry(const std::any& geometry) override;
+  [[nodiscard]] std::vector<Offset> sourceOffsets() const override;
+  void setSourceOffsets(std::span<const Offset> offsets) override;
+  [[nodiscard]] StateBatch makeStepStates(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                          std::span<const ImageBatch> sources,
+                                          std::span<const StateBatch> sourceStates) const override;
+  void encodeGraphStep(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                       const detail::GraphStep& step) override;
 
   /// Records one call; arguments are checked, batches not empty.
   virtual void encodeCall(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,

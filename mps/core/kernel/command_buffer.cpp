@@ -8,6 +8,7 @@
 
 #include "mps/core/types/error.hpp"
 #include "mtl/buffer.hpp"
+#include "mtl/command.hpp"
 #include "mtl/command_queue.hpp"
 #include "mtl/device.hpp"
 #include "mtl/memory.hpp"

@@ -50,17 +50,20 @@ class CommandBuffer : public mtl::CommandBuffer {
   [[nodiscard]] std::shared_ptr<mtl::CommandBuffer> rootCommandBuffer() const;
   /// Commits what was encoded so far and continues. When the wrapped buffer can do so itself, it does.
   void commitAndContinue();
-  /// The library's own: its second half, with a submission of the same queue.
-  void continueWith(std::shared_ptr<mtl::Submission> next);
 
   /// Applies to what is encoded from now on through this wrapper; null for none. @throws Error when its buffer is of
   /// another device
   [[nodiscard]] const std::shared_ptr<Predicate>& predicate() const { return predicate_; }
   void setPredicate(std::shared_ptr<Predicate> predicate);
 
+  /// @name The library's own
+  /// @{
+  /// The second half of commitAndContinue(), with a submission of the same queue.
+  void continueWith(std::shared_ptr<mtl::Submission> next);
   void append(mtl::Command command) override;
   [[nodiscard]] const std::shared_ptr<mtl::Submission>& submission() const override;
   [[nodiscard]] bool mayLeaveOut() const override { return predicate_ != nullptr; }
+  /// @}
 
  protected:
   [[nodiscard]] std::shared_ptr<mtl::Submission> current() const override;

@@ -69,7 +69,8 @@ class ImageKernel : public Kernel {
   /// Images that each encode reads.
   [[nodiscard]] virtual std::size_t sourceCount() const = 0;
 
-  /// @name The library's own: what a compiled graph asks of any of them (mps/core/kernel/graph_traits.hpp).
+  /// @name The library's own
+  /// What a compiled graph asks of any of them (mps/core/kernel/graph_traits.hpp). Classes override it among their protected members.
   /// @{
   [[nodiscard]] virtual DerivativeTraits derivativeTraits() const;
   [[nodiscard]] virtual SumTraits sumTraits() const;

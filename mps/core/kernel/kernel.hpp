@@ -19,7 +19,7 @@ namespace detail {
 template <class KernelType>
 std::shared_ptr<KernelType> decodeAs(Coder& coder, const std::shared_ptr<mtl::Device>& device);
 
-/// Says that the kernel gets its properties from a coder. The library's own: only decodeAs has one.
+/// Says that the kernel gets its properties from a coder. decodeAs alone has one.
 class Decoding {
   Decoding() = default;
   template <class KernelType>
@@ -44,7 +44,7 @@ class Decoding {
 /// for what is wrong with the data.
 class Kernel : public SecureCoding, public std::enable_shared_from_this<Kernel> {
  public:
-  /// The library's own.
+  /// For decode: every class that decodeAs makes has it, most by inheritance.
   Kernel(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/) : Kernel(std::move(device)) {}
   Kernel& operator=(const Kernel&) = delete;
 
@@ -67,9 +67,12 @@ class Kernel : public SecureCoding, public std::enable_shared_from_this<Kernel> 
   [[nodiscard]] std::shared_ptr<Kernel> copy(const std::shared_ptr<mtl::Device>& device = nullptr) const;
   void encode(Coder& coder) const override;
 
-  /// The library's own: for a decoded kernel. @throws Error when an encode would take more for an image than
+  /// @name The library's own
+  /// @{
+  /// For a decoded kernel. @throws Error when an encode would take more for an image than
   /// CodingLimits::bytes. @param what e.g. "destinationImage"
   void checkDecodedBytes(const char* what, double bytes) const;
+  /// @}
 
  protected:
   /// @throws Error when the device is null.

@@ -13,7 +13,7 @@ namespace mtl {
 class CommandBuffer;
 }
 
-/// Small interfaces that some kernels have for a compiled graph, whatever their family (KernelRoles). The library's own.
+/// Small interfaces that some kernels have for a compiled graph, whatever their family (KernelRoles).
 namespace mps::detail {
 
 /// A kernel that can apply a neuron to what it computes.

@@ -93,10 +93,13 @@ class CNNBatchNormalizationDataSource : public SecureCoding {
     return nullptr;
   }
   /// @}
-  /// The library's own: what counts the updates, or null.
+  /// @name The library's own
+  /// @{
+  /// What counts the updates, or null.
   [[nodiscard]] virtual detail::UpdateCounter* updateCounter() {
     return nullptr;
   }
+  /// @}
 };
 
 }  // namespace mps

@@ -1,6 +1,7 @@
 #include "mps/core/layer/batch_normalization_state.hpp"
 
 #include "mps/core/array/vector.hpp"
+#include "mps/core/image/forward_record.hpp"
 #include "mps/core/kernel/call.hpp"
 #include "mtl/buffer.hpp"
 #include "mtl/command_buffer.hpp"

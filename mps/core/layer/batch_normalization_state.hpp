@@ -99,7 +99,7 @@ class CNNBatchNormalizationState : public NNGradientState {
   /// The kernel's buffers, too.
   void synchronize(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer) override;
 
-  /// @name The library's own: the kernels' side
+  /// @name The library's own
   /// @{
   /// @param commandBuffer null for a permanent state
   static std::shared_ptr<CNNBatchNormalizationState> create(

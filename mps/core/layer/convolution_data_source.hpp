@@ -90,10 +90,13 @@ class CNNConvolutionDataSource : public SecureCoding {
       const std::shared_ptr<mtl::Device>& /*device*/) {
     return nullptr;
   }
-  /// The library's own: what counts the updates, or null.
+  /// @name The library's own
+  /// @{
+  /// What counts the updates, or null.
   [[nodiscard]] virtual detail::UpdateCounter* updateCounter() {
     return nullptr;
   }
+  /// @}
 };
 
 }  // namespace mps

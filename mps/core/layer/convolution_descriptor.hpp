@@ -99,7 +99,7 @@ class CNNConvolutionDescriptor {
   /// "5x5, 1 to 32 channels, ...".
   [[nodiscard]] std::string describe() const;
 
-  /// The library's own: what folding multiplies each output channel by and adds to it.
+  /// What folding a batch normalisation multiplies each output channel by and adds to it.
   struct Folding {
     std::vector<float> scale;
     std::vector<float> shift;

@@ -38,16 +38,20 @@ class CNNConvolutionWeightsAndBiasesState : public State {
   /// Bytes before the first value.
   [[nodiscard]] std::size_t weightsOffset() const { return weightsOffset_; }
   [[nodiscard]] std::size_t biasesOffset() const { return biasesOffset_; }
-  /// The library's own: a state for weights, and biases where the layer has any. @param commandBuffer null for a permanent one
-  static std::shared_ptr<CNNConvolutionWeightsAndBiasesState> createFor(
-      const std::shared_ptr<mtl::Device>& device, const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-      const CNNConvolutionDescriptor& descriptor, bool hasBiases);
-  /// The library's own: whether the biases may be unused memory, because the state was made from a descriptor.
-  [[nodiscard]] bool mayHaveUnusedBiases() const { return mayHaveUnusedBiases_; }
 
   /// Number of weights and biases.
   [[nodiscard]] std::size_t weightCount() const { return weightCount_; }
   [[nodiscard]] std::size_t biasCount() const { return biasCount_; }
+
+  /// @name The library's own
+  /// @{
+  /// A state for weights, and biases where the layer has any. @param commandBuffer null for a permanent one
+  static std::shared_ptr<CNNConvolutionWeightsAndBiasesState> createFor(
+      const std::shared_ptr<mtl::Device>& device, const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+      const CNNConvolutionDescriptor& descriptor, bool hasBiases);
+  /// Whether the biases may be unused memory, because the state was made from a descriptor.
+  [[nodiscard]] bool mayHaveUnusedBiases() const { return mayHaveUnusedBiases_; }
+  /// @}
 
  protected:
   using State::State;
@@ -81,15 +85,18 @@ class CNNConvolutionGradientState : public NNGradientState {
   /// Whether the layer has biases.
   [[nodiscard]] bool hasBiases() const { return hasBiases_; }
 
-  /// The library's own: use CNNConvolution::resultState. @param commandBuffer null for a permanent state
+  /// @name The library's own
+  /// @{
+  /// Use CNNConvolution::resultState. @param commandBuffer null for a permanent state
   static std::shared_ptr<CNNConvolutionGradientState> create(
       const std::shared_ptr<mtl::Device>& device, const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
       const CNNConvolutionDescriptor& descriptor, std::shared_ptr<const CNNConvolution> convolution,
       bool hasBiases);
-  /// The library's own: whether the next gradient encode adds to the buffers. It does after the first.
+  /// Whether the next gradient encode adds to the buffers. It does after the first.
   [[nodiscard]] bool isAccumulating() const { return accumulating_; }
   void setAccumulating(bool accumulating) { accumulating_ = accumulating; }
   void willEncodeGradient(mtl::CommandBuffer& commandBuffer) override;
+  /// @}
 
  protected:
   using NNGradientState::NNGradientState;
@@ -119,12 +126,15 @@ class CNNConvolutionTransposeGradientState : public CNNConvolutionGradientState 
     return convolutionGradientState_;
   }
 
-  /// The library's own: use CNNConvolutionTranspose::resultState. @param commandBuffer null for a permanent state
+  /// @name The library's own
+  /// @{
+  /// Use CNNConvolutionTranspose::resultState. @param commandBuffer null for a permanent state
   static std::shared_ptr<CNNConvolutionTransposeGradientState> create(
       const std::shared_ptr<mtl::Device>& device, const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
       const CNNConvolutionDescriptor& descriptor,
       std::shared_ptr<const CNNConvolutionTranspose> convolutionTranspose,
       std::shared_ptr<CNNConvolutionGradientState> convolutionGradientState, bool hasBiases);
+  /// @}
 
  protected:
   using CNNConvolutionGradientState::CNNConvolutionGradientState;

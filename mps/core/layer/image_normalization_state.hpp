@@ -30,7 +30,7 @@ struct ImageNormalizationParameters {
 };
 
 /// The gradients of a batch of states in one block: first those of gamma, one row of channels for each image, then
-/// those of beta. The library's own.
+/// those of beta.
 class ImageNormalizationGradients : public StateBlock,
                                     public std::enable_shared_from_this<ImageNormalizationGradients> {
  public:
@@ -117,15 +117,19 @@ class ImageNormalizationGradientState : public NNGradientState {
 /// CNNInstanceNormalization::resultState and temporaryResultState make it.
 class CNNInstanceNormalizationGradientState : public detail::ImageNormalizationGradientState {
  public:
-  /// The library's own. @param commandBuffer null for a permanent state
-  static std::shared_ptr<CNNInstanceNormalizationGradientState> create(
-      const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-      std::shared_ptr<detail::ImageNormalizationGradients> gradients, std::size_t row,
-      std::shared_ptr<const CNNInstanceNormalization> instanceNormalization);
   /// The kernel that made the state.
   [[nodiscard]] const std::shared_ptr<const CNNInstanceNormalization>& instanceNormalization() const {
     return instanceNormalization_;
   }
+
+  /// @name The library's own
+  /// @{
+  /// @param commandBuffer null for a permanent state
+  static std::shared_ptr<CNNInstanceNormalizationGradientState> create(
+      const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+      std::shared_ptr<detail::ImageNormalizationGradients> gradients, std::size_t row,
+      std::shared_ptr<const CNNInstanceNormalization> instanceNormalization);
+  /// @}
 
  protected:
   using ImageNormalizationGradientState::ImageNormalizationGradientState;
@@ -139,15 +143,19 @@ using CNNInstanceNormalizationGradientStateBatch = StateBatch;
 /// CNNGroupNormalization::resultState and temporaryResultState make it.
 class CNNGroupNormalizationGradientState : public detail::ImageNormalizationGradientState {
  public:
-  /// The library's own. @param commandBuffer null for a permanent state
-  static std::shared_ptr<CNNGroupNormalizationGradientState> create(
-      const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-      std::shared_ptr<detail::ImageNormalizationGradients> gradients, std::size_t row,
-      std::shared_ptr<const CNNGroupNormalization> groupNormalization);
   /// The kernel that made the state.
   [[nodiscard]] const std::shared_ptr<const CNNGroupNormalization>& groupNormalization() const {
     return groupNormalization_;
   }
+
+  /// @name The library's own
+  /// @{
+  /// @param commandBuffer null for a permanent state
+  static std::shared_ptr<CNNGroupNormalizationGradientState> create(
+      const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+      std::shared_ptr<detail::ImageNormalizationGradients> gradients, std::size_t row,
+      std::shared_ptr<const CNNGroupNormalization> groupNormalization);
+  /// @}
 
  protected:
   using ImageNormalizationGradientState::ImageNormalizationGradientState;

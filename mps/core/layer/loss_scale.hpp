@@ -59,8 +59,6 @@ class LossScale : public SecureCoding {
 
   /// Another one with the same options, scale and counts. No work may be in flight. @param device null means the same
   [[nodiscard]] std::shared_ptr<LossScale> copy(const std::shared_ptr<mtl::Device>& device = nullptr) const;
-  /// The library's own: the one that copies of kernels with this one have on that other device, a copy() the first time.
-  [[nodiscard]] std::shared_ptr<LossScale> sharedCopy(const std::shared_ptr<mtl::Device>& device);
 
   [[nodiscard]] const std::shared_ptr<mtl::Device>& device() const { return device_; }
   [[nodiscard]] const LossScaleOptions& options() const { return options_; }
@@ -68,9 +66,6 @@ class LossScale : public SecureCoding {
   /// Records a look at all float32 buffers of a state: one value that is not finite, and the updates up to the
   /// next update() are left out.
   void inspect(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const std::shared_ptr<State>& state);
-  /// The library's own: at `count` values in a block of memory.
-  void inspect(mtl::CommandBuffer& commandBuffer, const std::shared_ptr<mtl::Memory>& memory,
-               std::size_t byteOffset, std::int64_t count);
   /// Records the end of a step:
   ///
   ///     overflowed   scale = scale backoffFactor, finiteSteps = 0, skippedSteps + 1
@@ -78,8 +73,6 @@ class LossScale : public SecureCoding {
   ///
   /// A scale never leaves the normal numbers of float32.
   void update(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer);
-  /// The library's own: the same.
-  void update(mtl::CommandBuffer& commandBuffer);
 
   /// Records the copy that makes the numbers below readable.
   void synchronize(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer);
@@ -89,8 +82,17 @@ class LossScale : public SecureCoding {
   /// Sets them, e.g. from a checkpoint. No work may be in flight. @throws Error for a scale out of range.
   void set(float scale, std::size_t finiteSteps, std::size_t skippedSteps);
 
-  /// The library's own: a detail::LossScaleNumbers.
+  /// @name The library's own
+  /// @{
+  /// The one that copies of kernels with this one have on that other device, a copy() the first time.
+  [[nodiscard]] std::shared_ptr<LossScale> sharedCopy(const std::shared_ptr<mtl::Device>& device);
+  /// Looks at `count` values in a block of memory.
+  void inspect(mtl::CommandBuffer& commandBuffer, const std::shared_ptr<mtl::Memory>& memory,
+               std::size_t byteOffset, std::int64_t count);
+  void update(mtl::CommandBuffer& commandBuffer);
+  /// A detail::LossScaleNumbers.
   [[nodiscard]] const std::shared_ptr<mtl::Buffer>& numbers() const { return numbers_; }
+  /// @}
 
  private:
   LossScale(std::shared_ptr<mtl::Device> device, const LossScaleOptions& options);

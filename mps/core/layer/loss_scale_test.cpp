@@ -11,7 +11,7 @@
 #include "mps/core/testing/test_images.hpp"
 #include "mtl/buffer.hpp"
 #include "mtl/check/test_devices.hpp"
-#include "mtl/command_buffer.hpp"
+#include "mtl/command.hpp"
 #include "mtl/command_queue.hpp"
 #include "mtl/device.hpp"
 #include "mtl/memory.hpp"

@@ -3,7 +3,7 @@
 
 #include "mps/core/kernel/call.hpp"
 #include "mps/core/layer/row_sum.hpp"
-#include "mtl/command_buffer.hpp"
+#include "mtl/command.hpp"
 #include "mtl/cpu/stream.hpp"
 #include "mtl/memory.hpp"
 

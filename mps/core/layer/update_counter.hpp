@@ -4,7 +4,7 @@
 
 namespace mps::detail {
 
-/// What counts the updates that it encodes, such as Adam: a graph puts the count back when an encode fails. The library's own.
+/// What counts the updates that it encodes, such as Adam: a graph puts the count back when an encode fails.
 class UpdateCounter {
  public:
   virtual ~UpdateCounter() = default;

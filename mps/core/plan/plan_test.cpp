@@ -16,6 +16,7 @@
 #include "mps/core/plan/fallback_plan.hpp"
 #include "mps/core/plan/plan_for.hpp"
 #include "mps/core/testing/test_images.hpp"
+#include "mtl/command.hpp"
 #include "mtl/cpu/stream.hpp"
 
 /// How an implementation is chosen, and the cache of what was chosen: design sections 4 and 6.

@@ -13,6 +13,7 @@
 
 #include "mps/graph/check/test_network.hpp"
 #include "mtl/check/test_devices.hpp"
+#include "mtl/command.hpp"
 #include "mtl/cpu/stream.hpp"
 #include "mtl/replay_cache.hpp"
 #include "mtl/submission.hpp"

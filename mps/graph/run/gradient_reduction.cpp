@@ -5,7 +5,7 @@
 
 #include "mps/core/types/error.hpp"
 #include "mtl/buffer.hpp"
-#include "mtl/command_buffer.hpp"
+#include "mtl/command.hpp"
 #include "mtl/device.hpp"
 #include "mtl/memory.hpp"
 #include "mtl/stream.hpp"

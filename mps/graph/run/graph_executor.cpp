@@ -13,7 +13,7 @@
 #include "mps/core/plan/finite_check.hpp"
 #include "mps/core/types/error.hpp"
 #include "mps/graph/run/graph_run.hpp"
-#include "mtl/command_buffer.hpp"
+#include "mtl/command.hpp"
 #include "mtl/command_queue.hpp"
 #include "mtl/device.hpp"
 #include "mtl/memory.hpp"

@@ -6,6 +6,7 @@
 
 #include "mps/core/kernel/graph_traits.hpp"
 #include "mps/core/layer/layer_kernel.hpp"
+#include "mtl/command.hpp"
 #include "mtl/memory.hpp"
 #include "mtl/submission.hpp"
 

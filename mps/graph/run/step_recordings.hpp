@@ -9,7 +9,7 @@
 #include "mps/graph/compile/graph_program.hpp"
 #include "mps/graph/layout/graph_layout.hpp"
 
-#include "mtl/command_buffer.hpp"
+#include "mtl/command.hpp"
 
 namespace mtl {
 class CommandQueue;

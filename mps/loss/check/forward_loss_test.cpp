@@ -7,7 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "mps/core/image/forward_record.hpp"
 #include "mps/core/image/gradient_state.hpp"
+#include "mps/core/kernel/graph_traits.hpp"
 #include "mps/core/layer/loss_scale.hpp"
 #include "mps/core/testing/test_images.hpp"
 #include "mps/loss/check/loss_check_values.hpp"
@@ -149,9 +151,10 @@ TEST_F(ForwardLoss, TheIncomingGradientMultiplies) {
 TEST_F(ForwardLoss, LabelsHaveGradients) {
   const auto kernel = gradient(squared());
   EXPECT_FALSE(kernel->computeLabelGradients());
-  EXPECT_EQ(kernel->forwardSourceIndex(), 0U);
+  const detail::ImageKernel& ofGraph = *kernel;
+  EXPECT_EQ(ofGraph.derivativeTraits().forwardSource, 0U);
   kernel->setComputeLabelGradients(true);
-  EXPECT_EQ(kernel->forwardSourceIndex(), 1U);
+  EXPECT_EQ(ofGraph.derivativeTraits().forwardSource, 1U);
   EXPECT_EQ(gradientOf(*kernel, pixels(1, {3, 1}), pixels(1, {1, 2})), (Values{-4, 2}));
 }
 
@@ -373,7 +376,7 @@ TEST_F(ForwardLoss, WrongEncodesAreNamed) {
   expectError([&] { backward->encodeBatch(buffer, one, y, t, {}, foreign); }, {"NNLossGradient"});
   backward->setPrimaryOffset({1, 0, 0});
   expectError([&] { backward->encodeBatch(buffer, one, y, t, {}, {}); }, {"offsets"});
-  EXPECT_EQ(backward->acceptsForward("CNNLoss"), false);
+  EXPECT_FALSE(static_cast<const detail::ImageKernel&>(*backward).acceptsForward("CNNLoss"));
 }
 
 TEST_F(ForwardLoss, CoversAllChannels) {
@@ -448,7 +451,7 @@ TEST_F(ForwardLoss, AStateOfAnotherKernelIsRefused) {
 
 TEST_F(ForwardLoss, TheInitialGradientIsOne) {
   const auto kernel = NNInitialGradient::create(device_);
-  EXPECT_TRUE(kernel->isItsOwnGradient());
+  EXPECT_TRUE(static_cast<const CNNKernel&>(*kernel).isItsOwnGradient());
   kernel->setDestinationImageAllocator(Image::defaultAllocator());
   const auto buffer = commands();
   StateBatch states;
@@ -513,7 +516,7 @@ TEST(ForwardLossNode, WrongNumbersOfSourcesAreNamed) {
 
 TEST(InitialGradientNode, HasNoGradientOfItsOwn) {
   const auto node = NNInitialGradientNode::create(NNImageNode::create());
-  EXPECT_TRUE(node->isItsOwnGradient());
+  EXPECT_TRUE(static_cast<const NNFilterNode&>(*node).isItsOwnGradient());
   EXPECT_NE(errorOf([&] { node->gradientFilter(node->resultImage()); }), "");
   EXPECT_TRUE(names(errorOf([&] { node->gradientFilters(node->resultImage()); }), {"no gradient"}));
 }

@@ -469,7 +469,7 @@ TEST(LossNode, ItsResultIsTheGradient) {
   const auto node = CNNLossNode::create(NNImageNode::create(), descriptor);
   descriptor.setWeight(3);
   EXPECT_EQ(node->descriptor().weight(), 0.5F) << "copied";
-  EXPECT_TRUE(node->isItsOwnGradient());
+  EXPECT_TRUE(static_cast<const NNFilterNode&>(*node).isItsOwnGradient());
   const std::shared_ptr<NNLabelsNode>& labels = node->inputLabels();
   EXPECT_EQ(labels->producer(), nullptr);
   ASSERT_EQ(node->sourceStates().size(), 1U);

@@ -417,7 +417,7 @@ TEST_F(YOLOLoss, TheNodeIsItsOwnGradient) {
   const auto x = NNImageNode::create();
   const auto node = CNNYOLOLossNode::create(x, squares());
   EXPECT_EQ(node->className(), "CNNYOLOLossNode");
-  EXPECT_TRUE(node->isItsOwnGradient());
+  EXPECT_TRUE(static_cast<const NNFilterNode&>(*node).isItsOwnGradient());
   EXPECT_EQ(node->descriptor(), squares());
   EXPECT_EQ(node->sourceStates()[0], node->inputLabels());
   EXPECT_NE(std::dynamic_pointer_cast<CNNYOLOLoss>(node->makeKernel(device_)), nullptr);

@@ -9,7 +9,8 @@ void benchGradientOfSum(Bench& bench, ImageFeatureChannelFormat format) {
   const auto relu = NNNeuronDescriptor::cnnNeuronDescriptor(CNNNeuronType::ReLU);
   const auto forward = CNNNeuron::create(bench.device(), relu);
   const auto gradient = CNNNeuronGradient::create(bench.device(), relu);
-  gradient->setUsesResult(true);
+  static_cast<NeuronGradientKernel&>(*gradient).setUsesResult(true);
+  ImageKernel& ofGraph = *gradient;
   const ImageDescriptor image(format, 56, 56, 64);
   const std::int64_t batch = bench.batchFor(4 * bytesOf(image));
   const BenchKey key{gradient->className(), Direction::Gradient, format, "56x56x64 ReLU of a sum", batch};
@@ -25,7 +26,9 @@ void benchGradientOfSum(Bench& bench, ImageFeatureChannelFormat format) {
   commandBuffer->commit();
   commandBuffer->throwIfFailed();
   bench.kernel(key, {.bytes = 4 * static_cast<double>(batch) * static_cast<double>(bytesOf(image))},
-               [&](const auto& buffer) { gradient->encodeStep(buffer, sources, states, results, false); });
+               [&](const auto& buffer) {
+                 ofGraph.encodeGraphStep(buffer, {sources, {&states, 1}, {}, results, false});
+               });
 }
 
 }  // namespace

@@ -9,12 +9,12 @@
 
 #include "mps/conform/tolerance.hpp"
 #include "mps/core/image/state.hpp"
+#include "mps/core/kernel/graph_traits.hpp"
 #include "mps/core/kernel/padding.hpp"
 #include "mps/core/testing/test_images.hpp"
 #include "mps/normalization/normalization_node.hpp"
 
-/// The public classes, against examples computed by hand. The
-/// kernels' arithmetic over all shapes is tested with their plans.
+/// The public classes, against examples computed by hand. Tests of plans have the arithmetic of all shapes.
 namespace mps::normalization_test {
 namespace {
 
@@ -537,8 +537,8 @@ TEST_F(Normalization, GradientsAccumulate) {
   timesSquares()->encodeBatch(commandBuffer, sources, states, false);
   const auto destinations = batch(sizeOf(3, 1, 1), 2, {100, 200, 300, 400, 500, 600});
   const auto gradient = spatialGradient(3, 1);
-  EXPECT_TRUE(gradient->canAccumulate());
-  EXPECT_TRUE(gradient->needsSourceMemory(true));
+  const auto traits = static_cast<const detail::ImageKernel&>(*gradient).derivativeTraits();
+  EXPECT_TRUE(traits.canAccumulate && traits.readsBesideSavedFields);
   gradient->encodeBatchAccumulating(commandBuffer, batch(sizeOf(3, 1, 1), 2, {1, 0, 0, 0, 1, 0}), sources,
                                     states, destinations);
   run(commandBuffer);

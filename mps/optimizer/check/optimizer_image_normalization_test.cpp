@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "mps/core/image/forward_record.hpp"
 #include "mps/core/testing/test_images.hpp"
 #include "mps/optimizer/optimizer.hpp"
 #include "mtl/buffer.hpp"

@@ -73,7 +73,7 @@ TEST_F(PoolingDecisions, AfterAReLUTheGradientIncludesItsDerivative) {
   for (const bool afterReLU : {false, true}) {
     const auto maximum = permanent(CNNPoolingMax::create(device_, 2, 1, 2, 1));
     maximum->setOffset({1, 0, 0});
-    maximum->setAfterReLU(afterReLU);
+    static_cast<detail::ReLUGradientFusion&>(*maximum).setAfterReLU(afterReLU);
     const auto gradient = permanent(CNNPoolingMaxGradient::create(device_, 2, 1, 2, 1));
     const auto buffer = commands();
     std::shared_ptr<State> state;

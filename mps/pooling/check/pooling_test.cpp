@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "mps/core/image/state.hpp"
+#include "mps/core/kernel/graph_traits.hpp"
 #include "mps/core/kernel/padding.hpp"
 #include "mps/core/testing/test_images.hpp"
 #include "mps/pooling/pooling_node.hpp"
@@ -530,10 +531,11 @@ TEST_F(PoolingDecision, D10OnlyTheSizeOfTheAveragedImageCounts) {
                     {"CNNPoolingAverageGradient", "sourceImage", "4x1", "5x1"}));
   run(commandBuffer);
   EXPECT_EQ(valuesOf(*destination), (Values{1, 1, 11, 10, 10}));
-  EXPECT_FALSE(gradient->needsSourceMemory(false));
-  EXPECT_TRUE(CNNPoolingL2NormGradient::create(device_, 3, 1)->needsSourceMemory(true));
-  EXPECT_FALSE(gradient_->needsSourceMemory(true));
-  EXPECT_TRUE(gradient_->needsSourceMemory(false));
+  const auto traitsOf = [](const detail::ImageKernel& kernel) { return kernel.derivativeTraits(); };
+  EXPECT_FALSE(traitsOf(*gradient).readsWithoutSavedFields);
+  EXPECT_TRUE(traitsOf(*CNNPoolingL2NormGradient::create(device_, 3, 1)).readsBesideSavedFields);
+  EXPECT_FALSE(traitsOf(*gradient_).readsBesideSavedFields);
+  EXPECT_TRUE(traitsOf(*gradient_).readsWithoutSavedFields);
 }
 
 TEST_F(PoolingDecision, D11AnotherImageIsComputedWithAndTheResultIsRefused) {

@@ -335,6 +335,12 @@ TEST_F(Scale, GradientsAreCopiedAndCoded) {
   expectKept(gradient<ImageLanczosScaleGradient>());
 }
 
+/// As a graph does.
+void encodeStep(detail::ImageKernel& kernel, const std::shared_ptr<mtl::CommandBuffer>& buffer,
+                std::span<const ImageBatch> sources, const StateBatch& states, const ImageBatch& results) {
+  kernel.encodeGraphStep(buffer, {sources, {}, states, results, false});
+}
+
 /// Images of a batch that were moved differently are moved back each in its own way; also some of them, in another order.
 TEST_F(Scale, EachImageOfABatchHasItsOwnTransform) {
   const auto node =
@@ -344,7 +350,7 @@ TEST_F(Scale, EachImageOfABatchHasItsOwnTransform) {
   const ImageBatch results = batch(sizeOf(3, 1, 1), 4, Values(12, poison));
   const auto buffer = commands();
   const StateBatch states = forward->resultStateBatch(sources[0]);
-  forward->encodeStep(buffer, sources, states, results);
+  encodeStep(*forward, buffer, sources, states, results);
   const auto back = gradient<ImageBilinearScaleGradient>();
   const ImageBatch g = batch(sizeOf(3, 1, 1), 4, {1, 2, 3, 1, 2, 3, 4, 5, 6, 7, 8, 9});
   const ImageBatch dx = back->encodeBatch(buffer, g, sources[0], states);
@@ -365,7 +371,7 @@ TEST_F(Scale, TheProviderIsAskedForEachImage) {
   const ImageBatch sources[] = {batch(sizeOf(3, 1, 1), 4, {0, 5, 6, 1, 5, 6, 1, 7, 8, 2, 5, 6})};
   const ImageBatch results = batch(sizeOf(3, 1, 1), 4, Values(12, poison));
   const auto buffer = commands();
-  made->encodeStep(buffer, sources, {}, results);
+  encodeStep(*made, buffer, sources, {}, results);
   run(buffer);
   EXPECT_EQ(provider->asked, 4);
   EXPECT_EQ(provider->lastHandle, handle);
@@ -379,7 +385,7 @@ TEST_F(Scale, AWrongAnswerLeavesNothing) {
   const ImageBatch sources[] = {batch(sizeOf(3, 1, 1), 2, {0, 5, 6, 2e9F, 5, 6})};
   const ImageBatch results = batch(sizeOf(3, 1, 1), 2, Values(6, poison));
   const auto buffer = commands();
-  EXPECT_TRUE(names(errorOf([&] { made->encodeStep(buffer, sources, {}, results); }), {"translateX"}));
+  EXPECT_TRUE(names(errorOf([&] { encodeStep(*made, buffer, sources, {}, results); }), {"translateX"}));
   run(buffer);
   EXPECT_EQ(valuesOf(results), Values(6, poison));
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "mps/core/image/state.hpp"
+#include "mps/core/kernel/graph_traits.hpp"
 #include "mps/core/kernel/padding.hpp"
 #include "mps/core/testing/test_images.hpp"
 #include "mps/upsampling/upsampling_node.hpp"
@@ -401,8 +402,10 @@ TEST_F(Upsampling, TheSourceImageIsNotRead) {
                     {"CNNUpsamplingNearestGradient", "sourceGradient", "3x1", "4x1"}));
   run(commandBuffer);
   EXPECT_EQ(valuesOf(*destination), (Values{3, 12}));
-  EXPECT_FALSE(gradient->needsSourceMemory(true));
-  EXPECT_FALSE(gradient->needsSourceMemory(false));
+  const detail::DerivativeTraits traits =
+      static_cast<const detail::ImageKernel&>(*gradient).derivativeTraits();
+  EXPECT_FALSE(traits.readsBesideSavedFields);
+  EXPECT_FALSE(traits.readsWithoutSavedFields);
 }
 
 TEST_F(Upsampling, EncodesTakeOneReadOffTemporaryImages) {
@@ -453,7 +456,7 @@ TEST_F(Upsampling, GradientsAccumulate) {
   nearest(2, 1)->encodeBatch(commandBuffer, sources, states, false);
   const auto destinations = batch(sizeOf(2, 1, 1), 2, {100, 200, 300, 400});
   const auto gradient = nearestGradient(2, 1);
-  EXPECT_TRUE(gradient->canAccumulate());
+  EXPECT_TRUE(static_cast<const detail::ImageKernel&>(*gradient).derivativeTraits().canAccumulate);
   gradient->encodeBatchAccumulating(commandBuffer, batch(sizeOf(4, 1, 1), 2, testing::counted(8)), sources,
                                     states, destinations);
   run(commandBuffer);

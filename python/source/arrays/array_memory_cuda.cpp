@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "mtl/command_buffer.hpp"
+#include "mtl/command.hpp"
 #include "mtl/cuda/api.hpp"
 #include "mtl/cuda/captured_graph.hpp"
 #include "mtl/cuda/stream.hpp"

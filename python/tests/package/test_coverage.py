@@ -16,10 +16,10 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 UNBOUND = []
 
 # Headers of the library's own layer, which users of C++ do not call either.
-INTERNAL = {"mps/core/types/float16.hpp": "element types inside", "mps/core/image/image_storage.hpp": "memory behind images",
+INTERNAL = {"mps/core/types/float16.hpp": "element types inside",
             "mps/core/neuron/kernel_neuron.hpp": "inside kernels with neurons", "mps/core/layer/layer_kernel.hpp": "for graphs",
             "mps/core/types/tensor_shape.hpp": "shapes inside", "mps/convolution/kernel_with_weights.hpp": "a base inside",
-            "mtl/content.hpp": "which bytes are good", "mtl/log.hpp": "what logs() reads", "mtl/memory.hpp": "memory behind buffers", "mtl/stream.hpp": "where commands run"}
+            "mtl/log.hpp": "what logs() reads"}
 
 # What has no binding of its own, and why. Of a class: all of it; names are C++'s.
 ELSEWHERE = {
@@ -42,8 +42,6 @@ ELSEWHERE = {
     "mps::CommandBuffer::mayLeaveOut": "the library's own", "mps::CommandBuffer::continueWith": "the library's own",
     "mps::Error": "a Python exception; test_errors.py", "mtl::Error": "a Python exception; test_errors.py",
     "mps::Kernel::checkDecodedBytes": "the library's own",
-    "mtl::Command": "the library's own", "mtl::ContentMark": "the library's own", "mtl::ReplayKey": "the library's own",
-    "mtl::RecordingGuard": "the library's own",
     "mtl::CommandBuffer::rollback": "the library's own",
     "mps::StateBatch::firstInBlock": "the library's own",
     "mtl::Buffer::memory": "the library's own", "mtl::Buffer::contentsAs": "contents.view(dtype)",
@@ -66,7 +64,8 @@ ELSEWHERE = {
     "mps::CNNBatchNormalization::computesStatistics": "the library's own",
     "mps::CNNConvolutionGradientState::setAccumulating": "the library's own",
     "mps::CNNLossLabels::indexInBlock": "the library's own",
-    "mps::CNNConvolutionDescriptor::folding": "the library's own", "mps::CNNConvolutionDescriptor::check": "kernels do",
+    "mps::CNNConvolutionDescriptor::folding": "the library's own", "mps::CNNConvolutionDescriptor::Folding": "the library's own",
+    "mps::CNNConvolutionDescriptor::check": "kernels do",
     "mps::CNNConvolutionDescriptor::cnnConvolutionDescriptor": "the class called",
     "mps::CNNDepthWiseConvolutionDescriptor::cnnConvolutionDescriptor": "the class called",
     "mps::CNNSubPixelConvolutionDescriptor::cnnConvolutionDescriptor": "the class called",
