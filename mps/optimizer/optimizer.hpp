@@ -1,9 +1,11 @@
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "mps/core/array/matrix.hpp"
@@ -68,12 +70,15 @@ class NNOptimizer : public Kernel {
 
   /// @name The library's own
   /// @{
+  /// For decode. A template, so that {} is a descriptor.
+  template <std::same_as<detail::Decoding> Decoding>
+  NNOptimizer(std::shared_ptr<mtl::Device> device, Decoding decoding)
+      : Kernel(std::move(device), decoding) {}
   /// This optimiser where it counts its updates, else null.
   [[nodiscard]] virtual detail::UpdateCounter* updateCounter() { return nullptr; }
   /// @}
 
  protected:
-  using Kernel::Kernel;
   NNOptimizer(std::shared_ptr<mtl::Device> device, const NNOptimizerDescriptor& descriptor);
   NNOptimizer(const NNOptimizer&) = default;
   void codeProperties(Coder& coder) override;
