@@ -32,7 +32,8 @@ def text_of(path: pathlib.Path) -> str:
 
 @functools.lru_cache(maxsize=None)
 def public_headers(root: pathlib.Path) -> list[str]:
-    return [text_of(path) for folder in ("mps", "mtl") for path in (root / folder).rglob("*.hpp")]
+    """Those that are installed: unmetal.hpp includes them all."""
+    return [text_of(root / path) for path in re.findall(r'^#include "([^"]+)"', text_of(root / "unmetal.hpp"), re.MULTILINE)]
 
 
 def declares(text: str, name: str) -> bool:

@@ -72,8 +72,7 @@ class NNOptimizer : public Kernel {
   /// @{
   /// For decode. A template, so that {} is a descriptor.
   template <std::same_as<detail::Decoding> Decoding>
-  NNOptimizer(std::shared_ptr<mtl::Device> device, Decoding decoding)
-      : Kernel(std::move(device), decoding) {}
+  NNOptimizer(std::shared_ptr<mtl::Device> device, Decoding decoding) : Kernel(std::move(device), decoding) {}
   /// This optimiser where it counts its updates, else null.
   [[nodiscard]] virtual detail::UpdateCounter* updateCounter() { return nullptr; }
   /// @}

@@ -1,6 +1,7 @@
 #include "mtl/cpu/onednn.hpp"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <limits>
@@ -141,6 +142,21 @@ bool overrunsScratchpad(const OneDnnConvolution& convolution, std::string_view i
   return sidesOf(convolution.source).at(1) < (isAvx2 ? 8 : 16);
 }
 
+/// Has oneDNN make the machine code of its products, which static objects keep: the first product would do so while it runs,
+/// behind all that work ends before.
+void makeProducts() {
+  [[maybe_unused]] static const bool areMade = [] {
+    constexpr dnnl_dim_t side = 8;
+    constexpr std::array<float, side * side> zeros{};
+    std::array<float, side * side> result;
+    const OneThread one;
+    dnnl::sgemm('N', 'N', side, side, side, 1, zeros.data(), side, zeros.data(), side, 0, result.data(),
+                side);
+    ProcessEnd::watch();
+    return true;
+  }();
+}
+
 }  // namespace
 
 const dnnl::engine& oneDnnEngine() {
@@ -178,6 +194,7 @@ OneDnnPrimitive::OneDnnPrimitive(const dnnl::primitive_desc_base& description) :
     ProcessEnd::watch();
     return true;
   }();
+  if (std::string_view(description_.impl_info_str()).find("gemm") != std::string_view::npos) makeProducts();
 }
 
 void OneDnnInterceptor::install(OneDnnInterceptor* interceptor) {

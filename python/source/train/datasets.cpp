@@ -132,12 +132,12 @@ class PythonDataset final : public train::Dataset {
   const Facts& facts() const {
     if (const Facts* const known = known_.load()) return *known;
     const Locked locked;
-    Facts found{shapeOf(converted<Extents>(required<Dataset>(*this, "shape"), "shape",
-                                           "(height, width, channels)")),
-                converted<std::size_t>(required<Dataset>(*this, "__len__")(), "what __len__() returns",
-                                       "a number of pictures"),
-                converted<std::vector<std::string>>(required<Dataset>(*this, "class_names"), "class_names",
-                                                    "a list of names")};
+    Facts found{
+        shapeOf(converted<Extents>(required<Dataset>(*this, "shape"), "shape", "(height, width, channels)")),
+        converted<std::size_t>(required<Dataset>(*this, "__len__")(), "what __len__() returns",
+                               "a number of pictures"),
+        converted<std::vector<std::string>>(required<Dataset>(*this, "class_names"), "class_names",
+                                            "a list of names")};
     if (known_.load() == nullptr) {
       facts_ = std::make_unique<Facts>(std::move(found));
       known_ = facts_.get();
@@ -179,14 +179,12 @@ void bindAnyDataset(nb::module_& module) {
       "each epoch.");
   dataset.def(nb::init<>());
   dataset.def("__len__", asked("__len__", [](const train::Dataset& self) { return self.size(); }));
-  readOnly(
-      dataset, "shape",
-      asked("shape", [](const train::Dataset& self) { return extentsOf(self.shape()); }),
-      "(height, width, channels) of each picture.");
-  readOnly(
-      dataset, "class_names",
-      asked("class_names", [](const train::Dataset& self) { return self.classNames(); }),
-      "Of all classes.");
+  readOnly(dataset, "shape",
+           asked("shape", [](const train::Dataset& self) { return extentsOf(self.shape()); }),
+           "(height, width, channels) of each picture.");
+  readOnly(dataset, "class_names",
+           asked("class_names", [](const train::Dataset& self) { return self.classNames(); }),
+           "Of all classes.");
   dataset.def(
       "load",
       [](const train::Dataset& self, std::int64_t index) {
@@ -280,10 +278,9 @@ void bindDatasets(nb::module_& module) {
       "cifar10", &train::cifar10, "split"_a, "folder"_a,
       "CIFAR-10: 50,000 training and 10,000 test pictures, 32 x 32 x 3, 10 classes, from the files of its "
       "binary version.");
-  module.def(
-      "read_idx_dataset", &train::readIdxDataset, "images"_a, "labels"_a,
-      "class_names"_a = std::vector<std::string>{},
-      "Pictures and labels in two files of the IDX format, plain or compressed by gzip.");
+  module.def("read_idx_dataset", &train::readIdxDataset, "images"_a, "labels"_a,
+             "class_names"_a = std::vector<std::string>{},
+             "Pictures and labels in two files of the IDX format, plain or compressed by gzip.");
 }
 
 }  // namespace python
