@@ -10,6 +10,7 @@
 #include "mps/convolution/check/test_source.hpp"
 #include "mps/convolution/convolution.hpp"
 #include "mps/convolution/convolution_node.hpp"
+#include "mps/core/image/forward_record.hpp"
 #include "mps/core/testing/test_images.hpp"
 
 /// The public kernels of transposed convolution.

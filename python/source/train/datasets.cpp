@@ -108,8 +108,10 @@ class PythonDataset final : public train::Dataset {
   std::uint32_t load(std::size_t index, std::span<float> pixels) const override {
     const train::Shape expected = shape();
     const Locked locked;
-    const auto [array, label] = converted<std::pair<GivenArray, std::int64_t>>(
+    const auto loaded = converted<std::pair<GivenArray, std::int64_t>>(
         required<Dataset>(*this, "load")(index), "what load() returns", "(array, class)");
+    const GivenArray& array = loaded.first;
+    const std::int64_t label = loaded.second;
     const auto extent = [&](std::size_t axis) { return axis < array.ndim() ? array.shape(axis) : 1; };
     const train::Shape found{extent(0), extent(1), extent(2)};
     if (array.ndim() < 2 || array.ndim() > 3 || found != expected)
