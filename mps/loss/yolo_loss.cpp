@@ -1,6 +1,7 @@
 #include "mps/loss/yolo_loss.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <utility>
 

@@ -1,4 +1,5 @@
 #include "mtl/back_ends.hpp"
+#include "mtl/buffer.hpp"
 #include "mtl/command.hpp"
 
 #include <gtest/gtest.h>
