@@ -18,7 +18,7 @@
 ///
 /// Inputs and outputs are float32 tensors batch x channels x height x width (NCHW) with any number of pictures. The first input is
 /// "input", the first output "output", further ones "input_2" and so on; a handle with a label gives its image that name. Sizes
-/// are fixed. The operator set is 17, the file format's version 8. Whatever formats images have here, the file computes in
+/// are fixed. The operator set is 18, the file format's version 8. Whatever formats images have here, the file computes in
 /// float32.
 ///
 /// Metadata, where there is any, as JSON: "classes", the names; "normalization.mean" and "normalization.deviation", a

@@ -19,8 +19,7 @@ std::string rounded(const Step& step, const Picture& part, std::size_t alignment
   const auto multiple = static_cast<std::int64_t>(alignment);
   const std::int64_t missing = (multiple - part.channels % multiple) % multiple;
   if (missing == 0) return part.value;
-  return step.add("Pad", {part.value, step.model.constant(
-                                          "pads", std::vector<std::int64_t>{0, 0, 0, 0, 0, missing, 0, 0})});
+  return step.pad(part.value, {0, 0, 0, 0, 0, missing, 0, 0});
 }
 
 }  // namespace

@@ -44,16 +44,18 @@ std::string addArgument(const Step& step, const char* type, const std::string& v
 
 std::string addReduction(const Step& step, const mps::NNReduceUnary& reduction, const std::string& value) {
   using enum mps::ReductionOperation;
-  const std::vector<std::int64_t> axes = axesOf(reduction.axis());
+  const auto reduce = [&](const std::string& type) {
+    return step.add(type, {value, step.model.constant("axes", axesOf(reduction.axis()))});
+  };
   switch (reduction.operation()) {
     case Min:
-      return step.add("ReduceMin", {value}, {{"axes", axes}});
+      return reduce("ReduceMin");
     case Max:
-      return step.add("ReduceMax", {value}, {{"axes", axes}});
+      return reduce("ReduceMax");
     case Mean:
-      return step.add("ReduceMean", {value}, {{"axes", axes}});
+      return reduce("ReduceMean");
     case Sum:
-      return step.add("ReduceSum", {value, step.model.constant("axes", axes)});
+      return reduce("ReduceSum");
     case ArgumentMin:
       return addArgument(step, "ArgMin", value);
     case ArgumentMax:

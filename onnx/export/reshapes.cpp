@@ -68,19 +68,12 @@ PadSizes sizesOf(const mps::NNPad& pad) {
           number(after.x),        number(before.y),      number(after.y)};
 }
 
-std::string addPads(const Step& step, const std::string& value, std::vector<std::int64_t> pads,
-                    const std::string& mode, float fill) {
-  return step.add("Pad",
-                  {value, step.model.constant("pads", std::move(pads)), step.model.constant("fill", fill)},
-                  {{"mode", mode}});
-}
-
 std::string addFilledPad(const Step& step, const mps::NNPad& pad, const PadSizes& sizes) {
   const std::string& source = step.source().value;
   if (pad.edgeMode() == mps::ImageEdgeMode::Constant)
-    return addPads(step, source, sizes.all(), "constant", pad.fillValue());
-  const std::string pixels = addPads(step, source, sizes.ofPixels(), "constant", 0);
-  return addPads(step, pixels, sizes.ofChannels(), "constant", pad.fillValue());
+    return step.pad(source, sizes.all(), "constant", pad.fillValue());
+  const std::string pixels = step.pad(source, sizes.ofPixels());
+  return step.pad(pixels, sizes.ofChannels(), "constant", pad.fillValue());
 }
 
 std::string addMirroredPad(const Step& step, const mps::NNPad& pad, const PadSizes& sizes) {
@@ -107,11 +100,11 @@ std::string addPad(const Step& step, const mps::NNPad& pad) {
   const PadSizes sizes = sizesOf(pad);
   if (pad.offset().x != -sizes.left || pad.offset().y != -sizes.top)
     throw step.refusal("its padding policy moves the result");
-  if (isReflectedOnce(step, pad, sizes)) return addPads(step, step.source().value, sizes.all(), "reflect", 0);
+  if (isReflectedOnce(step, pad, sizes)) return step.pad(step.source().value, sizes.all(), "reflect");
   if (pad.edgeMode() == mps::ImageEdgeMode::Mirror || pad.edgeMode() == mps::ImageEdgeMode::MirrorWithEdge)
     return addMirroredPad(step, pad, sizes);
   if (pad.edgeMode() == mps::ImageEdgeMode::Clamp)
-    return addPads(step, step.source().value, sizes.all(), "edge", 0);
+    return step.pad(step.source().value, sizes.all(), "edge");
   return addFilledPad(step, pad, sizes);
 }
 

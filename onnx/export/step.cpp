@@ -45,13 +45,25 @@ std::string padded(const Step& step, const std::string& value, const Margin& x, 
                                  0, 0, missing(y.after),  missing(x.after)};
   if (std::ranges::all_of(pads, [](std::int64_t count) { return count == 0; })) return value;
   const std::string mode = edgeMode == mps::ImageEdgeMode::Clamp ? "edge" : "constant";
-  return step.add("Pad", {value, step.model.constant("pads", std::move(pads))}, {{"mode", mode}});
+  return step.pad(value, std::move(pads), mode);
 }
 
 }  // namespace
 
 mps::Error Step::refusal(const std::string& reason) const {
   return mps::Error("cannot export " + name + " to ONNX: " + reason);
+}
+
+std::string Step::pad(const std::string& value, std::vector<std::int64_t> pads, const std::string& mode,
+                      float fill) const {
+  std::vector<std::string> inputs{value, model.constant("pads", std::move(pads))};
+  // Axes that are named keep ONNX Runtime up to 1.30 from making the pads part of a pooling behind them: its maximum pooling
+  // pads with minus infinity whatever the pads hold.
+  if (mode == "constant") {
+    inputs.push_back(model.constant("fill", fill));
+    inputs.push_back(model.constant("axes", std::vector<std::int64_t>{0, 1, 2, 3}));
+  }
+  return add("Pad", std::move(inputs), {{"mode", mode}});
 }
 
 std::string Step::scaled(const std::string& value, float factor) const {

@@ -54,6 +54,10 @@ struct Step {
                                 std::vector<Attribute> attributes = {}) const {
     return model.add(type, std::move(inputs), std::move(attributes));
   }
+  /// With more pixels or channels around it. @param pads in front of each axis, then behind each
+  /// @param mode "constant", "edge" or "reflect"  @param fill what constant pads hold
+  [[nodiscard]] std::string pad(const std::string& value, std::vector<std::int64_t> pads,
+                                const std::string& mode = "constant", float fill = 0) const;
   /// value `type` number; without an operator where the number changes nothing.
   /// @{
   [[nodiscard]] std::string scaled(const std::string& value, float factor) const;

@@ -99,7 +99,7 @@ Extents axesBehindBatch(const NodeImport& node, Extents axes, std::size_t rank) 
     axis = place;
   }
   std::ranges::sort(axes);
-  axes.erase(std::unique(axes.begin(), axes.end()), axes.end());
+  if (std::ranges::adjacent_find(axes) != axes.end()) throw node.refusal("it names an axis twice");
   return axes;
 }
 

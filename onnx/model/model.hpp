@@ -15,7 +15,7 @@
 namespace unmetal::onnx::detail {
 
 /// The operators' version: the oldest one that all runtimes of the last years read and that has all we use.
-inline constexpr std::int64_t operatorSetVersion = 17;
+inline constexpr std::int64_t operatorSetVersion = 18;
 /// The file format's version that came with it.
 inline constexpr std::int64_t fileVersion = 8;
 /// float32 among the types of elements.

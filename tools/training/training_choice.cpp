@@ -8,7 +8,7 @@ namespace unmetal {
 TrainingChoice chooseTraining(bool isPictureFolder, std::size_t pictures) {
   if (!isPictureFolder) return {"mnist-cnn", 5, 64, "constant", std::nullopt, std::nullopt};
   // Few pictures are seen often, in small batches, so that there are steps enough to learn from them.
-  constexpr std::size_t picturesSeen = 80'000;
+  constexpr std::size_t picturesSeen = 50'000;
   constexpr std::size_t leastEpochs = 8;
   constexpr std::size_t mostEpochs = 120;
   constexpr std::size_t largestBatch = 16;

@@ -17,8 +17,8 @@ TEST(TrainingChoice, OfAFolderDependsOnItsPictures) {
   };
   expect(1, 120, 1);
   expect(48, 120, 8);
-  expect(1000, 80, 16);
-  expect(3200, 25, 16);
+  expect(1000, 50, 16);
+  expect(3200, 15, 16);
   expect(1'000'000, 8, 16);
 }
 

@@ -482,7 +482,7 @@ def test_classes_and_normalization_are_metadata(tmp_path):
     metadata = {entry.key: json.loads(entry.value) for entry in model.metadata_props}
     assert metadata == {"classes": ["cat", "d\u00f6g \"x\""], "normalization.mean": [0.5, 0.25, 0.125],
                         "normalization.deviation": [1, 2, 4]}
-    assert (model.ir_version, model.opset_import[0].version, model.producer_name) == (8, 17, "unmetal")
+    assert (model.ir_version, model.opset_import[0].version, model.producer_name) == (8, 18, "unmetal")
     assert [entry.name for entry in model.graph.initializer] == ["conv.weight", "conv.bias", "dense.weight", "dense.bias"]
     unmetal.onnx.export_network(network, tmp_path / "network.onnx", normalization=train.Normalization([0] * 3, [1] * 3))
     model = onnx.load(tmp_path / "network.onnx")

@@ -97,9 +97,9 @@ def hardswish(input: ArrayType, *, device: Optional[mtl.Device] = None) -> Array
 
 @of_arrays
 def hardswish_backward(grad_output: ArrayType, input: ArrayType, *, device: Optional[mtl.Device] = None) -> ArrayType:
-    """Gradient of input; at x = -3 and x = 3 that of x / 3 + 1 / 2: -1 / 2 and 3 / 2."""
+    """Gradient of input; at x = -3 it is 0 and at x = 3 it is 1, as beyond."""
     outgoing, x = _gated_backward(grad_output, input, device, _HARD_SIGMOID), array_of(input)
-    return settle(settle(outgoing, x > 3, array_of(grad_output)), x < -3, 0)
+    return settle(settle(outgoing, x >= 3, array_of(grad_output)), x <= -3, 0)
 
 
 @of_arrays

@@ -169,27 +169,12 @@ def huber_loss_backward(grad_output: Any, input: ArrayType, target: Any, reducti
     return _Elements(CNNLossType.Huber, input, target, None, reduction, device, delta=delta).pull(grad_output)
 
 
-class _Steps(_Elements):
-    """|input - target|, with PyTorch's gradients of smooth_l1_loss where beta is 0 and both are equal: -1 for each."""
-
-    def __init__(self, input: Any, target: Any, reduction: str, device: Any):
-        super().__init__(CNNLossType.MeanAbsoluteError, input, target, None, reduction, device)
-        self.are_equal = array_of(input) == array_of(target)
-
-    def pull(self, grad_output: Any) -> Tuple[Data, Data]:
-        gradients = super().pull(grad_output)
-        share = -as_like(grad_output, self.loss.like, "float32") * filled(self.loss.shape, 1, self.loss.like, "float32")
-        if self.loss.reduction == "mean":
-            share = share / math.prod(self.loss.shape)
-        return settle(gradients[0], self.are_equal, share), settle(gradients[1], self.are_equal, share)
-
-
 def _smooth(input: Any, target: Any, size_average: Switch, reduce: Switch, reduction: str, beta: float,
             device: Any) -> _Elements:
     reduction = _reduction("smooth_l1_loss", size_average, reduce, reduction)
     checked(beta >= 0, "smooth_l1_loss", "beta", beta, "at least 0")
     if beta == 0:
-        return _Steps(input, target, reduction, device)
+        return _Elements(CNNLossType.MeanAbsoluteError, input, target, None, reduction, device)
     return _Elements(CNNLossType.Huber, input, target, None, reduction, device, 1 / beta, delta=beta)
 
 
@@ -204,7 +189,7 @@ def smooth_l1_loss(input: ArrayType, target: Any, size_average: Switch = None, r
 def smooth_l1_loss_backward(grad_output: Any, input: ArrayType, target: Any, size_average: Switch = None,
                             reduce: Switch = None, reduction: str = "mean", beta: float = 1.0, *,
                             device: Optional[mtl.Device] = None) -> Tuple[ArrayType, ArrayType]:
-    """Gradients of input and target; of `beta` 0, where they are equal, -1 for both, as PyTorch has it."""
+    """Gradients of input and target; of `beta` 0 those of l1_loss."""
     return _smooth(input, target, size_average, reduce, reduction, beta, device).pull(grad_output)
 
 

@@ -13,8 +13,8 @@ layouts; all of them are computed anew: nothing is kept between calls. Sizes tha
 elements TypeError.
 
 Arguments have PyTorch's places; those that have no meaning here (`inplace`, `return_indices`, ...) are last there, and missing.
-Where a function has a kink, its gradient is PyTorch's: of relu, leaky_relu, prelu and elu at 0 that of the negative side, of
-relu6, hardtanh and hardsigmoid at both bounds 0, of hardswish at both bounds that of the curve between them, of l1_loss at 0
+Where a function has a kink, its gradient is that of PyTorch 2.11: of relu, leaky_relu, prelu and elu at 0 that of the negative
+side, of relu6, hardtanh and hardsigmoid at both bounds 0, of hardswish at both bounds that of the side beyond, of l1_loss at 0
 none. `neuron_backward` is the kernel alone: at 0 it has the positive side's.
 
 What is on a GPU runs there, and results stay there: tensors on cuda:N, and arrays of other libraries that DLPack exchanges
