@@ -110,6 +110,21 @@ class Bench(ProgramTest):
         self.assertTrue(any(": onednn " in line and "refused by" not in line for line in convolutions), convolutions)
         self.assertIn("  by onednn", done.stdout)
 
+    def test_conform_runs_the_implementation_that_is_forced(self):
+        """Not the one that is chosen: the dispatch log names it, and so does each row."""
+        words = "CNNPoolingMax forward float32"
+        path = self.folder / "rows.json"
+        for forced in ("direct", "vectors"):
+            done = run("conform", "--filter", words, "--implementation", forced, "--cases", 3, "--json", path,
+                       env={**os.environ, "UNMETAL_VERBOSE": "dispatch"})
+            self.assertEqual(done.returncode, 0)
+            self.assertIn(" passed, 0 failed\n", done.stdout)
+            self.assertEqual({row["implementation"] for row in json.loads(path.read_text())}, {forced})
+            poolings = [line for line in done.stderr.split("\n") if line.startswith("unmetal: Max pooling")]
+            self.assertTrue(poolings)
+            for line in poolings:
+                self.assertRegex(line, f": {forced} [^;]*$")
+
     def test_an_unknown_implementation_is_an_error_with_those_that_exist(self):
         for command in ("bench", "conform"):
             done = run(command, "--implementation", "onednm")

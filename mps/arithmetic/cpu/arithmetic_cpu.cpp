@@ -400,7 +400,7 @@ Preparation prepareTiles(const ArithmeticProblem& problem) {
   return makePlan<float>(problem);
 }
 
-/// Float16 without a detour over float32 in memory.
+/// Float16 without a detour over float32 in memory. Earns the sums of residual networks in float16.
 Preparation prepareFloat16Tiles(const ArithmeticProblem& problem) {
   const auto isFloat16 = [](const TensorShape& shape) {
     return shape.format == ImageFeatureChannelFormat::Float16;

@@ -43,7 +43,7 @@ Preparation prepareMerge(const StatisticsMergeProblem& problem) {
 
 std::span<const Implementation<StatisticsMergeProblem>> statisticsMergeImplementationsCpu() {
   static constexpr std::array<Implementation<StatisticsMergeProblem>, 1> implementations{
-      {{"channels", prepareMerge}}};
+      {{"loop over channels", prepareMerge}}};
   return implementations;
 }
 

@@ -54,7 +54,8 @@ Preparation prepareMerge(const StatisticsMergeProblem& problem) {
   return std::make_shared<const StatisticsMergePlan>(problem);
 }
 
-constexpr Implementation<StatisticsMergeProblem> kMergeImplementations[] = {{"channels", prepareMerge}};
+constexpr Implementation<StatisticsMergeProblem> kMergeImplementations[] = {
+    {"thread per channel", prepareMerge}};
 
 }  // namespace
 

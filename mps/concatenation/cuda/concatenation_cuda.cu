@@ -2,13 +2,15 @@
 #include <array>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <string>
-#include <type_traits>
+#include <string_view>
 #include <utility>
 
 #include "mps/concatenation/concatenation_problem.hpp"
 #include "mps/core/cuda/elements_cuda.cuh"
 #include "mps/core/cuda/rows_cuda.cuh"
+#include "mps/core/plan/fallback_plan.hpp"
 
 namespace mps::detail {
 namespace {
@@ -52,16 +54,14 @@ void joinPixels(TensorShape& from, TensorShape& second, TensorShape& to) {
     }
 }
 
-/// Strides in units. A unit is so many elements.
-/// @param units of a piece of the grid @param together pieces of a thread
-PartArguments argumentsOf(const ConcatenationProblem& problem, std::int64_t unit, std::int64_t units = 1,
-                          std::int64_t together = 1) {
+/// Strides in units. A unit is so many elements. @param together units of a thread
+PartArguments argumentsOf(const ConcatenationProblem& problem, std::int64_t unit, std::int64_t together = 1) {
   TensorShape from = problem.input;
   TensorShape second = problem.second;
   TensorShape to = problem.destination;
   joinPixels(from, second, to);
   PartArguments a;
-  a.grid = RowGrid(to.images * to.height, to.width * (to.channels / unit) / units, together);
+  a.grid = RowGrid(to.images * to.height, to.width * (to.channels / unit), together);
   a.height = Divider(to.height);
   a.unitsPerPixel = Divider(to.channels / unit);
   a.copied = static_cast<std::uint32_t>(from.channels / unit);
@@ -109,7 +109,7 @@ __device__ Unit sumOf(const Unit& a, const Unit& b) {
   return result;
 }
 
-/// Units of 16, 8 or 4 bytes or one element. @param accumulate add float32 to what is there
+/// @param accumulate add float32 to what is there
 template <class Unit>
 __global__ void copyPart(PartArguments a, bool accumulate, const Unit* input, Unit* destination) {
   forEachUnit(a, [&](std::int64_t from, std::int64_t to, bool isCopied) {
@@ -120,14 +120,6 @@ __global__ void copyPart(PartArguments a, bool accumulate, const Unit* input, Un
     destination[to] = unit;
   });
 }
-
-/// So many bytes at once.
-template <std::size_t bytes>
-using BytesOf = std::conditional_t<
-    bytes == 16, uint4,
-    std::conditional_t<bytes == 8, uint2,
-                       std::conditional_t<bytes == 4, unsigned,
-                                          std::conditional_t<bytes == 2, unsigned short, unsigned char>>>>;
 
 constexpr std::uint32_t kPiecesTogether = 2;  ///< of a thread, whose loads are on their way together
 
@@ -151,11 +143,9 @@ struct PairRow {
   }
 };
 
-/// The place of a piece of the joined row. @tparam units of a piece; more than one where rows are dense
-template <std::uint32_t units, class Unit>
-__device__ Unit* joinedAt(const PartArguments& a, Unit* row, std::uint32_t piece) {
-  const std::uint32_t number = piece * units;
-  if constexpr (units > 1) return row + number;
+/// The place of a unit of the joined row.
+template <class Unit>
+__device__ Unit* joinedAt(const PartArguments& a, Unit* row, std::uint32_t number) {
   const std::uint32_t x = a.unitsPerPixel.divide(number);
   return row + x * a.destinationPixel + (number - x * a.unitsPerPixel.divisor());
 }
@@ -177,33 +167,23 @@ __device__ void forEachPair(const PartArguments& a, Unit* first, Unit* second, J
 }
 
 /// Two inputs at once: what they write are whole lines of memory, which two calls would each load and store.
-/// @tparam units that are stored together, a piece of the grid
-template <class Unit, std::uint32_t units>
+template <class Unit>
 __global__ void copyPair(PartArguments a, const Unit* input, const Unit* second, Unit* destination) {
-  using Bytes = BytesOf<sizeof(Unit) * units>;
   forEachPair(a, input, second, destination,
               [&](const PairRow<const Unit>& parts, Unit* to, std::uint32_t piece, std::uint32_t step) {
-                Unit values[kPiecesTogether][units] = {};
+                Unit values[kPiecesTogether] = {};
 #pragma unroll
                 for (std::uint32_t k = 0; k < kPiecesTogether; ++k) {
                   if (piece + k * step >= a.grid.pieces) continue;
-#pragma unroll
-                  for (std::uint32_t i = 0; i < units; ++i)
-                    if (const Unit* const from = parts.at(a, (piece + k * step) * units + i))
-                      values[k][i] = *from;
+                  if (const Unit* const from = parts.at(a, piece + k * step)) values[k] = *from;
                 }
 #pragma unroll
-                for (std::uint32_t k = 0; k < kPiecesTogether; ++k) {
-                  if (piece + k * step >= a.grid.pieces) continue;
-                  Bytes bytes;
-                  memcpy(&bytes, values[k], sizeof bytes);
-                  *reinterpret_cast<Bytes*>(joinedAt<units>(a, to, piece + k * step)) = bytes;
-                }
+                for (std::uint32_t k = 0; k < kPiecesTogether; ++k)
+                  if (piece + k * step < a.grid.pieces) *joinedAt(a, to, piece + k * step) = values[k];
               });
 }
 
-/// The gradients of two sources at once: of what is read each line of memory holds parts of both. Unit by unit, so
-/// that the threads of a warp store adjacent ones.
+/// The gradients of two sources at once: of what is read each line of memory holds parts of both.
 template <class Unit>
 __global__ void splitPair(PartArguments a, const Unit* gradient, Unit* destination, Unit* second) {
   forEachPair(a, destination, second, gradient,
@@ -211,14 +191,13 @@ __global__ void splitPair(PartArguments a, const Unit* gradient, Unit* destinati
                 Unit values[kPiecesTogether] = {};
 #pragma unroll
                 for (std::uint32_t k = 0; k < kPiecesTogether; ++k)
-                  if (piece + k * step < a.grid.pieces) values[k] = *joinedAt<1>(a, from, piece + k * step);
+                  if (piece + k * step < a.grid.pieces) values[k] = *joinedAt(a, from, piece + k * step);
 #pragma unroll
                 for (std::uint32_t k = 0; k < kPiecesTogether; ++k)
                   if (piece + k * step < a.grid.pieces) *parts.at(a, piece + k * step) = values[k];
               });
 }
 
-/// Element by element, where formats differ.
 __global__ void convertPart(PartArguments a, ImageFeatureChannelFormat inputFormat,
                             ImageFeatureChannelFormat destinationFormat, bool accumulate,
                             const std::byte* input, std::byte* destination) {
@@ -229,135 +208,124 @@ __global__ void convertPart(PartArguments a, ImageFeatureChannelFormat inputForm
   });
 }
 
-class PartPlan final : public Plan {
- public:
-  explicit PartPlan(const ConcatenationProblem& problem) : problem_(problem) {}
+bool isForward(const ConcatenationProblem& problem) {
+  return problem.direction == ConcatenationDirection::Forward;
+}
 
-  [[nodiscard]] std::string describe() const override {
-    if (!isSameFormat()) return "one element per thread";
-    return std::string(problem_.hasSecond() ? "both sources at once, " : "") +
-           "as many bytes per thread as addresses allow";
-  }
+const std::byte* inputOf(const ConcatenationProblem& problem, const Operands& operands) {
+  return isForward(problem) ? operands.source : operands.gradient;
+}
+
+/// Formats that differ, a source after the other.
+class ConvertPlan final : public Plan {
+ public:
+  explicit ConvertPlan(const ConcatenationProblem& problem) : problem_(problem) {}
 
   void run(mtl::Stream& stream, const Operands& operands) const override {
-    const TensorShape& from = problem_.input;
-    const TensorShape& to = problem_.destination;
-    if (to.elements() == 0) return;
-    const std::byte* const input = isForward() ? operands.source : operands.gradient;
-    std::byte* const destination = operands.destination;
-    if (!isSameFormat()) {
-      if (problem_.hasSecond()) return runOneByOne(stream, operands);
-      const PartArguments a = argumentsOf(problem_, 1);
-      return mtl::cuda::launch(stream, convertPart, a.grid.grid, a.grid.block, 0, a, from.format, to.format,
-                               operands.accumulate, input, destination);
-    }
-    const auto element = static_cast<std::int64_t>(bytesPerChannel(to.format));
-    std::int64_t lengths = 0;
-    for (const TensorShape* shape : {&from, &problem_.second, &to})
-      if (shape->channels > 0)
-        lengths |= shape->channels | shape->pixelStride | shape->rowStride | shape->imageStride;
-    const std::int64_t mixed = lengths * element | reinterpret_cast<std::intptr_t>(input) |
-                               reinterpret_cast<std::intptr_t>(secondOf(operands)) |
-                               reinterpret_cast<std::intptr_t>(destination);
-    const auto start = [&](auto unit) {
-      return problem_.hasSecond() ? startPair(stream, unit, operands) : startPart(stream, unit, operands);
-    };
-    if (mixed % 16 == 0)
-      start(uint4{});
-    else if (mixed % 8 == 0)
-      start(uint2{});
-    else if (mixed % 4 == 0)
-      start(0U);
-    else if (mixed % 2 == 0)
-      start(static_cast<unsigned short>(0));
+    const std::byte* input = inputOf(problem_, operands);
+    std::byte* destination = operands.destination;
+    if (!problem_.hasSecond()) return convert(stream, problem_, input, destination, operands.accumulate);
+    convert(stream, problem_.ofSource(false), input, destination, false);
+    const TensorShape& joined = isForward(problem_) ? problem_.destination : problem_.input;
+    const auto skipped = problem_.firstChannels() * static_cast<std::int64_t>(bytesPerChannel(joined.format));
+    if (isForward(problem_))
+      convert(stream, problem_.ofSource(true), operands.secondary, destination + skipped, false);
     else
-      start(static_cast<unsigned char>(0));
+      convert(stream, problem_.ofSource(true), input + skipped, operands.parameters[0], false);
   }
-
   [[nodiscard]] bool canAccumulate() const override { return problem_.canAccumulate(); }
 
  private:
-  [[nodiscard]] bool isForward() const { return problem_.direction == ConcatenationDirection::Forward; }
-  [[nodiscard]] bool isSameFormat() const {
-    const ImageFeatureChannelFormat format = problem_.destination.format;
-    return problem_.input.format == format && (!problem_.hasSecond() || problem_.second.format == format);
-  }
-  /// The memory of the second source or of its gradient; null where this plan has none.
-  [[nodiscard]] const std::byte* secondOf(const Operands& operands) const {
-    if (!problem_.hasSecond()) return nullptr;  // what is there belongs to the plan that runs this one
-    return isForward() ? operands.secondary : operands.parameters[0];
-  }
-  [[nodiscard]] std::int64_t elementsOf(std::size_t unitBytes) const {
-    return static_cast<std::int64_t>(unitBytes / bytesPerChannel(problem_.destination.format));
-  }
-
-  void runOneByOne(mtl::Stream& stream, const Operands& operands) const {
-    PartPlan(problem_.ofSource(false)).run(stream, operands);
-    Operands ofSecond = operands;
-    const TensorShape& joined = isForward() ? problem_.destination : problem_.input;
-    const auto skipped = problem_.firstChannels() * static_cast<std::int64_t>(bytesPerChannel(joined.format));
-    if (isForward()) {
-      ofSecond.source = operands.secondary;
-      ofSecond.destination += skipped;
-    } else {
-      ofSecond.gradient += skipped;
-      ofSecond.destination = operands.parameters[0];
-    }
-    PartPlan(problem_.ofSource(true)).run(stream, ofSecond);
-  }
-
-  template <class Unit>
-  void startPart(mtl::Stream& stream, Unit /*unit*/, const Operands& operands) const {
-    const std::byte* const input = isForward() ? operands.source : operands.gradient;
-    const PartArguments a = argumentsOf(problem_, elementsOf(sizeof(Unit)));
-    mtl::cuda::launch(stream, copyPart<Unit>, a.grid.grid, a.grid.block, 0, a, operands.accumulate,
-                      reinterpret_cast<const Unit*>(input), reinterpret_cast<Unit*>(operands.destination));
-  }
-
-  template <class Unit>
-  void startPair(mtl::Stream& stream, Unit /*unit*/, const Operands& operands) const {
-    ConcatenationProblem places = problem_;  // the joined tensor in place of the destination
-    if (!isForward()) std::swap(places.input, places.destination);
-    if (!isForward()) {
-      const PartArguments a = argumentsOf(places, elementsOf(sizeof(Unit)), 1, kPiecesTogether);
-      return mtl::cuda::launch(stream, splitPair<Unit>, a.grid.grid, a.grid.block, 0, a,
-                               reinterpret_cast<const Unit*>(operands.gradient),
-                               reinterpret_cast<Unit*>(operands.destination),
-                               reinterpret_cast<Unit*>(operands.parameters[0]));
-    }
-    const auto start = [&](auto units) {
-      const PartArguments a = argumentsOf(places, elementsOf(sizeof(Unit)), units(), kPiecesTogether);
-      mtl::cuda::launch(stream, copyPair<Unit, units()>, a.grid.grid, a.grid.block, 0, a,
-                        reinterpret_cast<const Unit*>(operands.source),
-                        reinterpret_cast<const Unit*>(operands.secondary),
-                        reinterpret_cast<Unit*>(operands.destination));
-    };
-    if constexpr (sizeof(Unit) < 16)
-      if (isWide(problem_.destination, operands.destination))
-        return start(std::integral_constant<std::uint32_t, 16 / sizeof(Unit)>());
-    start(std::integral_constant<std::uint32_t, 1>());
-  }
-
-  /// Whether rows are whole vectors of 16 bytes, dense.
-  [[nodiscard]] static bool isWide(const TensorShape& joined, const std::byte* address) {
-    const auto element = static_cast<std::int64_t>(bytesPerChannel(joined.format));
-    const std::int64_t mixed =
-        (joined.width * joined.channels | joined.rowStride | joined.imageStride) * element |
-        reinterpret_cast<std::intptr_t>(address);
-    return joined.pixelStride == joined.channels && mixed % 16 == 0;
+  static void convert(mtl::Stream& stream, const ConcatenationProblem& problem, const std::byte* input,
+                      std::byte* destination, bool accumulate) {
+    if (problem.destination.elements() == 0) return;
+    const PartArguments a = argumentsOf(problem, 1);
+    mtl::cuda::launch(stream, convertPart, a.grid.grid, a.grid.block, 0, a, problem.input.format,
+                      problem.destination.format, accumulate, input, destination);
   }
 
   ConcatenationProblem problem_;
 };
 
-Preparation prepareParts(const ConcatenationProblem& problem) {
+/// One format. @tparam Unit has the bits of an element, or 16 bytes
+template <class Unit>
+class CopyPlan final : public SelectivePlan {
+ public:
+  explicit CopyPlan(const ConcatenationProblem& problem) : problem_(problem) {}
+
+  [[nodiscard]] std::string_view objectionTo(const Operands& operands) const override {
+    return objectionToUnaligned({inputOf(problem_, operands), secondOf(operands), operands.destination},
+                                sizeof(Unit));
+  }
+  [[nodiscard]] std::string describe() const override {
+    return problem_.hasSecond() ? "both sources at once" : "";
+  }
+  [[nodiscard]] bool canAccumulate() const override { return problem_.canAccumulate(); }
+
+  void run(mtl::Stream& stream, const Operands& operands) const override {
+    if (problem_.destination.elements() == 0) return;
+    const auto unit = static_cast<std::int64_t>(sizeof(Unit) / bytesPerChannel(problem_.destination.format));
+    const auto* const input = reinterpret_cast<const Unit*>(inputOf(problem_, operands));
+    auto* const destination = reinterpret_cast<Unit*>(operands.destination);
+    if (!problem_.hasSecond()) {
+      const PartArguments a = argumentsOf(problem_, unit);
+      return mtl::cuda::launch(stream, copyPart<Unit>, a.grid.grid, a.grid.block, 0, a, operands.accumulate,
+                               input, destination);
+    }
+    ConcatenationProblem places = problem_;  // the joined tensor in place of the destination
+    if (!isForward(problem_)) std::swap(places.input, places.destination);
+    const PartArguments a = argumentsOf(places, unit, kPiecesTogether);
+    if (isForward(problem_))
+      mtl::cuda::launch(stream, copyPair<Unit>, a.grid.grid, a.grid.block, 0, a, input,
+                        reinterpret_cast<const Unit*>(operands.secondary), destination);
+    else
+      mtl::cuda::launch(stream, splitPair<Unit>, a.grid.grid, a.grid.block, 0, a, input, destination,
+                        reinterpret_cast<Unit*>(operands.parameters[0]));
+  }
+
+ private:
+  /// The memory of the second source or of its gradient; null where this plan has none.
+  [[nodiscard]] const std::byte* secondOf(const Operands& operands) const {
+    if (!problem_.hasSecond()) return nullptr;  // what is there belongs to the plan that runs this one
+    return isForward(problem_) ? operands.secondary : operands.parameters[0];
+  }
+
+  ConcatenationProblem problem_;
+};
+
+bool isOneFormat(const ConcatenationProblem& problem) {
+  const ImageFeatureChannelFormat format = problem.destination.format;
+  return problem.input.format == format && (!problem.hasSecond() || problem.second.format == format);
+}
+
+Preparation prepareElements(const ConcatenationProblem& problem) {
   for (const TensorShape* shape : {&problem.destination, &problem.input})
     if (!RowGrid::fits(shape->images * shape->height, shape->width * shape->channels * 4))
       return Refusal{"a row of 2 GiB or more, or 2^31 rows"};
-  return std::make_shared<const PartPlan>(problem);
+  if (!isOneFormat(problem)) return std::make_shared<const ConvertPlan>(problem);
+  switch (bytesPerChannel(problem.destination.format)) {
+    case 1:
+      return std::make_shared<const CopyPlan<std::uint8_t>>(problem);
+    case 2:
+      return std::make_shared<const CopyPlan<std::uint16_t>>(problem);
+    default:
+      return std::make_shared<const CopyPlan<std::uint32_t>>(problem);
+  }
 }
 
-constexpr std::array<Implementation<ConcatenationProblem>, 1> kImplementations{{{"copy", prepareParts}}};
+constexpr Implementation<ConcatenationProblem> kElements{"thread per element", prepareElements};
+
+/// Earns the concatenations of U-Net and of dense networks, whose parts are multiples of 16 channels.
+Preparation prepareVectors(const ConcatenationProblem& problem) {
+  if (!isOneFormat(problem)) return Refusal{"formats that differ"};
+  for (const TensorShape* shape : {&problem.input, &problem.second, &problem.destination})
+    if (shape->channels > 0 && !takesLanes(*shape))
+      return Refusal{"channels or strides that are no multiples of 16 bytes"};
+  return withFallback(std::make_shared<const CopyPlan<uint4>>(problem), kElements, problem);
+}
+
+constexpr std::array<Implementation<ConcatenationProblem>, 2> kImplementations{
+    {{"16 bytes per thread", prepareVectors}, kElements}};
 
 }  // namespace
 

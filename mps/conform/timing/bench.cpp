@@ -28,7 +28,7 @@ void addOnce(std::vector<std::string>& names, std::string_view name) {
 }
 
 /// The implementations to force one after the other: from the asked one on, or all of them. Lists of one entry, such as those
-/// of copies, are left out where there are longer ones.
+/// of row sums, are left out where there are longer ones.
 std::vector<std::string> namesToTime(const std::vector<ImplementationChoice>& choices,
                                      const std::string& asked) {
   std::vector<std::string> names;

@@ -171,7 +171,7 @@ class CudnnPlan final : public SelectivePlan {
       case ConvolutionOperation::WeightsGradient:
         source_ = cuda::StagedInput(problem.source, arrays.large, problem.edgeMode, scratch_);
         gradient_ = cuda::StagedInput(problem.gradient, arrays.small, ImageEdgeMode::Zero, scratch_);
-        if (problem.hasBias) biases_ = cuda::PixelSums(problem.gradient, scratch_);
+        if (problem.hasBias) biases_ = cuda::PixelSums(problem.gradient, true, scratch_);
         break;
     }
     const bool isGradient = problem.operation == ConvolutionOperation::WeightsGradient;

@@ -119,7 +119,7 @@ class DirectPlan final : public Plan {
     slices_ = cuda::slicesFor(blocks, (rows + cuda::kSumRows - 1) / cuda::kSumRows);
     weights_ = floats(slices_ * problem.weightCount());
     if (problem.hasBias)
-      biases_ = cuda::PixelSums(problem.transposed ? problem.source : problem.gradient, scratch_);
+      biases_ = cuda::PixelSums(problem.transposed ? problem.source : problem.gradient, false, scratch_);
   }
 
   [[nodiscard]] std::size_t scratchBytes() const override { return scratch_.bytes(); }

@@ -88,7 +88,7 @@ class MatmulPlan final : public SelectivePlan {
           cuda::StagedOutput(problem, DenseArray::of(problem.destination, product.resultFormat), scratch_);
       if (!weights_.areGiven(problem)) packedWeights_ = scratch_.reserve(weights_.bytes(problem));
     } else if (problem.hasBias) {
-      biases_ = cuda::PixelSums(problem.gradient, scratch_);
+      biases_ = cuda::PixelSums(problem.gradient, true, scratch_);
     }
     workspace_ = cuda::Workspace(product_.workspaceBytes(), scratch_);
   }

@@ -185,12 +185,6 @@ __global__ void finishElements(FinishArguments a) {
       });
 }
 
-/// Whether four adjacent channels can be accessed together everywhere.
-bool takesQuads(const TensorShape& shape, const std::byte* address) {
-  return isAligned(address) && shape.channels % kQuad == 0 && shape.pixelStride % kQuad == 0 &&
-         shape.rowStride % kQuad == 0 && shape.imageStride % kQuad == 0;
-}
-
 PlaceMap mapInto(const TensorShape& read, std::int64_t originY, std::int64_t originX, bool clamps) {
   // Sides are shorter than 2^31, and what lies farther away reads the same.
   const auto origin = [](std::int64_t at) {
@@ -244,8 +238,8 @@ bool isFloat16(const TensorShape& shape) {
 
 }  // namespace
 
-bool isAligned(const void* address) {
-  return reinterpret_cast<std::uintptr_t>(address) % 16 == 0;
+bool takesQuads(const TensorShape& shape) {
+  return (shape.channels | shape.pixelStride | shape.rowStride | shape.imageStride) % kQuad == 0;
 }
 
 bool canStage(const TensorShape& tensor) {
@@ -283,14 +277,14 @@ const std::byte* StagedInput::load(mtl::Stream& stream, const std::byte* tensor,
       {}, mapInto(tensor_, array_.originY, array_.originX, edgeMode_ == ImageEdgeMode::Clamp), {}, {}};
   arguments.source = {tensor_, tensor};
   arguments.destination = {to, array};
-  const bool quads = takesQuads(tensor_, tensor) && takesQuads(to, array);
+  const bool quads = takesQuads(tensor_) && takesQuads(to);
   if (quads && isFloat32(tensor_) && isFloat32(to))
     launchCopy<float, float, kQuad>(stream, arguments, to);
   else if (quads && isFloat16(tensor_) && isFloat32(to))
     launchCopy<Float16, float, kQuad>(stream, arguments, to);
   else if (quads && isFloat16(tensor_) && isFloat16(to))
     launchCopy<Float16, Float16, kQuad>(stream, arguments, to);
-  else if (isFloat16(to) && to.channels == kWide && tensor_.channels < kWide && isAligned(array))
+  else if (isFloat16(to) && to.channels == kWide && tensor_.channels < kWide)
     launchFillUp(stream, arguments, to);
   else
     launchCopy<void, void, 1>(stream, arguments, to);
@@ -336,7 +330,7 @@ void StagedOutput::store(mtl::Stream& stream, const Operands& operands, const fl
                             operands.accumulate};
   arguments.values = {from, values};
   arguments.destination = {tensor_, operands.destination};
-  const bool quads = takesQuads(from, values) && takesQuads(tensor_, operands.destination);
+  const bool quads = takesQuads(from) && takesQuads(tensor_);
   if (quads && isFloat32(from) && isFloat32(tensor_))
     launchFinish<float, float, kQuad>(stream, arguments, tensor_);
   else if (quads && isFloat32(from) && isFloat16(tensor_))
@@ -420,7 +414,8 @@ void launchSums(mtl::Stream& stream, const SumArguments& arguments, std::int64_t
 
 }  // namespace
 
-PixelSums::PixelSums(const TensorShape& tensor, ScratchLayout& scratch) : tensor_(tensor) {
+PixelSums::PixelSums(const TensorShape& tensor, bool isAligned, ScratchLayout& scratch)
+    : tensor_(tensor), sumsQuads_(isAligned && takesQuads(tensor)) {
   // Threads take some pixels each, so that what comes after costs little.
   constexpr std::int64_t kPixelsPerThread = 8;
   const unsigned across = threadsAcross(tensor.channels);
@@ -435,10 +430,9 @@ void PixelSums::run(mtl::Stream& stream, const std::byte* tensor, float* sums, b
                      (tensor_.images <= 1 || tensor_.imageStride == tensor_.height * tensor_.rowStride);
   auto* const partial = reinterpret_cast<float*>(scratch + offset_);
   const SumArguments arguments{tensor_, tensor, isRun, partial};
-  const bool quads = takesQuads(tensor_, tensor);
-  if (quads && isFloat32(tensor_))
+  if (sumsQuads_ && isFloat32(tensor_))
     launchSums<float, kQuad>(stream, arguments, slices_);
-  else if (quads && isFloat16(tensor_))
+  else if (sumsQuads_ && isFloat16(tensor_))
     launchSums<Float16, kQuad>(stream, arguments, slices_);
   else
     launchSums<void, 1>(stream, arguments, slices_);

@@ -7,7 +7,8 @@
 #include "mps/convolution/scratch_layout.hpp"
 
 /// Between the tensors of a problem and the dense arrays that NVIDIA's libraries compute on, which may be of
-/// another format, have more channels, and lie elsewhere over the image.
+/// another format, have more channels, and lie elsewhere over the image. Plans that use StagedInput and StagedOutput object to
+/// tensors at addresses that are no multiples of 16.
 namespace mps::detail::cuda {
 
 /// A dense array of float32 or float16 and its place: pixel (0, 0) is the tensor's pixel (originX, originY).
@@ -24,8 +25,8 @@ struct DenseArray {
   [[nodiscard]] std::size_t bytes() const { return static_cast<std::size_t>(shape.bytes()); }
 };
 
-/// Whether libraries, and kernels that take several channels at once, may use an address.
-bool isAligned(const void* address);
+/// Whether four adjacent channels can be accessed together everywhere, if the address is a multiple of 16.
+bool takesQuads(const TensorShape& shape);
 
 /// Scratch memory for a library's own use, at an address as cudaMalloc gives it.
 class Workspace {
@@ -102,12 +103,14 @@ bool canStage(const TensorShape& tensor);
 class PixelSums {
  public:
   PixelSums() = default;
-  PixelSums(const TensorShape& tensor, ScratchLayout& scratch);
+  /// @param isAligned whether the tensor's address is a multiple of 16 in every run
+  PixelSums(const TensorShape& tensor, bool isAligned, ScratchLayout& scratch);
   void run(mtl::Stream& stream, const std::byte* tensor, float* sums, bool accumulate,
            std::byte* scratch) const;
 
  private:
   TensorShape tensor_;
+  bool sumsQuads_ = false;
   std::int64_t slices_ = 0;
   std::size_t offset_ = 0;
 };

@@ -238,7 +238,7 @@ class TensorCorePlan final : public SelectivePlan {
     chunks_ = (gradient.images * gradient.height + rows - 1) / rows;
     slices_ = std::clamp<std::int64_t>(kBlocks / problem.y.kernelSize, 1, chunks_);
     partial_ = scratch_.reserve(static_cast<std::size_t>(slices_ * problem.weightCount()) * sizeof(float));
-    if (problem.hasBias) biases_ = cuda::PixelSums(gradient, scratch_);
+    if (problem.hasBias) biases_ = cuda::PixelSums(gradient, true, scratch_);
   }
 
   [[nodiscard]] std::size_t scratchBytes() const override { return scratch_.bytes(); }

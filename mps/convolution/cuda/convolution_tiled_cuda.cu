@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <string_view>
 
 #include "mps/convolution/cuda/convolution_cuda.hpp"
 #include "mps/convolution/cuda/convolution_direct_cuda.cuh"
@@ -9,6 +11,7 @@
 #include "mps/core/cuda/elements_cuda.cuh"
 #include "mps/core/cuda/rows_cuda.cuh"
 #include "mps/core/neuron/neuron_cuda.cuh"
+#include "mps/core/plan/fallback_plan.hpp"
 
 /// First layers: windows of 3x3 or 5x5 pixels of one to four channels, stride 1. A tile is some adjacent windows of one
 /// image; its pixels lie in shared memory as float32, [channel][row][column]. A thread works on four adjacent channels
@@ -486,10 +489,18 @@ void chooseTile(TileNumbers& n, std::int64_t room) {
   setTile(n, best, columns);
 }
 
+QuadAccess accessTo(const TensorShape& shape) {
+  const bool together = cuda::takesQuads(shape);
+  if (together && shape.format == ImageFeatureChannelFormat::Float32) return QuadAccess::Float4;
+  if (together && shape.format == ImageFeatureChannelFormat::Float16) return QuadAccess::Half4;
+  return QuadAccess::OneByOne;
+}
+
 TileNumbers numbersOf(const ConvolutionProblem& problem, const TensorShape& small) {
   const auto number = [](std::int64_t value) { return static_cast<std::int32_t>(value); };
   TileNumbers n{};
   n.small = small;
+  n.access = accessTo(small);
   n.source = problem.source;
   n.outputs = number(problem.outputFeatureChannels);
   n.inputs = number(problem.inputFeatureChannels);
@@ -503,18 +514,9 @@ TileNumbers numbersOf(const ConvolutionProblem& problem, const TensorShape& smal
   return n;
 }
 
-QuadAccess accessTo(const TensorShape& shape, const std::byte* address) {
-  const bool together = cuda::isAligned(address) && shape.channels % kQuad == 0 &&
-                        shape.pixelStride % kQuad == 0 && shape.rowStride % kQuad == 0 &&
-                        shape.imageStride % kQuad == 0;
-  if (together && shape.format == ImageFeatureChannelFormat::Float32) return QuadAccess::Float4;
-  if (together && shape.format == ImageFeatureChannelFormat::Float16) return QuadAccess::Half4;
-  return QuadAccess::OneByOne;
-}
-
 /// Earns the first layers of mnist-cnn, resnet18 and unet-small: libraries fill one or three channels up to four or
 /// eight.
-class TiledPlan final : public Plan {
+class TiledPlan final : public SelectivePlan {
  public:
   TiledPlan(const ConvolutionProblem& problem, const TensorShape& small)
       : problem_(problem),
@@ -544,6 +546,11 @@ class TiledPlan final : public Plan {
     return "tile " + std::to_string(numbers_.columns) + "x" + std::to_string(numbers_.rows) + ", " +
            std::to_string(slices_) + " slices";
   }
+  [[nodiscard]] std::string_view objectionTo(const Operands& operands) const override {
+    if (numbers_.access == QuadAccess::OneByOne) return "";
+    const bool isForward = problem_.operation == ConvolutionOperation::Forward;
+    return objectionToUnaligned({isForward ? operands.destination : operands.gradient});
+  }
 
   void run(mtl::Stream& stream, const Operands& operands) const override {
     TileNumbers n = numbers_;
@@ -551,7 +558,6 @@ class TiledPlan final : public Plan {
     const dim3 grid(static_cast<unsigned>(blocks_), static_cast<unsigned>(slices_));
     const dim3 block(kTileThreads);
     if (problem_.operation == ConvolutionOperation::Forward) {
-      n.access = accessTo(n.small, operands.destination);
       const TileResult result{
           reinterpret_cast<const float*>(operands.parameters[0]),
           problem_.hasBias ? reinterpret_cast<const float*>(operands.parameters[1]) : nullptr,
@@ -559,7 +565,6 @@ class TiledPlan final : public Plan {
       mtl::cuda::launch(stream, kernels_.convolve, grid, block, sharedBytes_, n, result);
       return;
     }
-    n.access = accessTo(n.small, operands.gradient);
     auto* const partial = reinterpret_cast<float*>(operands.scratch + partial_);
     const auto tapGroups = static_cast<std::int32_t>(tapGroups_);
     mtl::cuda::launch(stream, kernels_.sumGradients, grid, block, sharedBytes_, n, operands.gradient,
@@ -618,7 +623,8 @@ Preparation prepareConvolutionTiledCuda(const ConvolutionProblem& problem) {
   for (const WindowAxis& axis : {problem.x, problem.y})
     if (axis.destinationSize > kFarthest || axis.firstTap(0) < -kFarthest || axis.firstTap(0) > kFarthest)
       return Refusal{"windows are too far from the source"};
-  return std::make_shared<const TiledPlan>(problem, small);
+  return withFallback(std::make_shared<const TiledPlan>(problem, small),
+                      convolutionImplementationsCuda().back(), problem);
 }
 
 }  // namespace mps::detail

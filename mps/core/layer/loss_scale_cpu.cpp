@@ -49,7 +49,7 @@ void inspectValuesCpu(mtl::Stream& stream, std::span<const LossScaleValues> arra
 
 std::span<const Implementation<LossScaleProblem>> lossScaleImplementationsCpu() {
   static constexpr std::array<Implementation<LossScaleProblem>, 1> implementations{
-      {{"elements", prepareLossScale}}};
+      {{"parallel loop", prepareLossScale}}};
   return implementations;
 }
 

@@ -53,7 +53,7 @@ Preparation prepareLossScale(const LossScaleProblem& problem) {
   return std::make_shared<const LossScalePlan>(problem);
 }
 
-constexpr Implementation<LossScaleProblem> kImplementations[] = {{"elements", prepareLossScale}};
+constexpr Implementation<LossScaleProblem> kImplementations[] = {{"16 values per thread", prepareLossScale}};
 
 }  // namespace
 

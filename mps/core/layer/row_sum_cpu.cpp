@@ -50,7 +50,8 @@ Preparation prepareRowSum(const RowSumProblem& problem) {
 }  // namespace
 
 std::span<const Implementation<RowSumProblem>> rowSumImplementationsCpu() {
-  static constexpr std::array<Implementation<RowSumProblem>, 1> implementations{{{"columns", prepareRowSum}}};
+  static constexpr std::array<Implementation<RowSumProblem>, 1> implementations{
+      {{"blocks of 256 columns", prepareRowSum}}};
   return implementations;
 }
 

@@ -44,7 +44,7 @@ Preparation prepareRowSum(const RowSumProblem& problem) {
   return std::make_shared<const RowSumPlan>(problem);
 }
 
-constexpr Implementation<RowSumProblem> kImplementations[] = {{"columns", prepareRowSum}};
+constexpr Implementation<RowSumProblem> kImplementations[] = {{"16 warps per 32 columns", prepareRowSum}};
 
 }  // namespace
 

@@ -57,7 +57,7 @@ struct AccessedTensor {
 };
 using AccessedTensors = std::array<AccessedTensor, 7>;
 
-/// A plan of kernels that are compiled twice: for single elements, and for vectors of 16 bytes.
+/// A plan of kernels that are compiled for single elements, and for 16 bytes, which earn a GPU's bandwidth.
 class AccessPlan : public SelectivePlan {
  public:
   /// Accesses vectors from now on. Returns whether formats and strides allow it.

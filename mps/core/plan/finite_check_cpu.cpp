@@ -58,7 +58,8 @@ void throwNotFinite(const TensorShape& shape, std::int64_t place) {
 }
 
 std::span<const Implementation<FiniteCheckProblem>> finiteCheckImplementationsCpu() {
-  static constexpr Implementation<FiniteCheckProblem> implementations[] = {{"plain", prepareFiniteCheck}};
+  static constexpr Implementation<FiniteCheckProblem> implementations[] = {
+      {"parallel loop", prepareFiniteCheck}};
   return implementations;
 }
 

@@ -71,7 +71,7 @@ Preparation prepareFiniteCheck(const FiniteCheckProblem& problem) {
   return std::make_shared<const FiniteCheck>(problem);
 }
 
-constexpr Implementation<FiniteCheckProblem> implementations[] = {{"rows", prepareFiniteCheck}};
+constexpr Implementation<FiniteCheckProblem> implementations[] = {{"grid-stride loop", prepareFiniteCheck}};
 
 }  // namespace
 

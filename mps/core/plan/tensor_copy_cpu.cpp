@@ -95,7 +95,8 @@ std::string TensorCopyProblem::describe() const {
 }
 
 std::span<const Implementation<TensorCopyProblem>> tensorCopyImplementationsCpu() {
-  static constexpr Implementation<TensorCopyProblem> implementations[] = {{"rows", prepareRowCopy}};
+  static constexpr Implementation<TensorCopyProblem> implementations[] = {
+      {"parallel loop over rows", prepareRowCopy}};
   return implementations;
 }
 

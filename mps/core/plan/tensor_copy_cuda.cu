@@ -1,10 +1,12 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
-#include <string>
+#include <memory>
+#include <string_view>
 
 #include "mps/core/cuda/elements_cuda.cuh"
 #include "mps/core/cuda/rows_cuda.cuh"
+#include "mps/core/plan/fallback_plan.hpp"
 #include "mps/core/plan/tensor_copy.hpp"
 
 namespace mps::detail {
@@ -67,7 +69,7 @@ __device__ void forEachUnit(const CopyArguments& a, std::uint32_t sourceBytes, s
   });
 }
 
-/// One unit, of 1 to 16 bytes, is accessed at once.
+/// One unit, an element or 16 bytes, is accessed at once.
 template <class Unit>
 __global__ void copyRows(CopyArguments a, const std::byte* source, std::byte* destination) {
   Unit outside;
@@ -94,12 +96,12 @@ __global__ void convertRows(CopyArguments a, ImageFeatureChannelFormat fromForma
 constexpr std::int64_t kLongestRun = std::int64_t{1} << 28U;
 
 /// Neighbouring pixels and rows that are copied whole become longer pixels: fewer and larger units.
-void mergeRuns(TensorCopyProblem& problem) {
+TensorCopyProblem withMergedRuns(TensorCopyProblem problem) {
   TensorShape& from = problem.source;
   TensorShape& to = problem.destination;
   const bool readsAll = problem.fills || (problem.offsetX == 0 && from.width == to.width);
   const bool adjacent = to.pixelStride == to.channels && (problem.fills || from.pixelStride == from.channels);
-  if (!readsAll || !adjacent || to.width * to.channels > kLongestRun) return;
+  if (!readsAll || !adjacent || to.width * to.channels > kLongestRun) return problem;
   const auto merge = [](TensorShape& shape) {
     shape.channels *= shape.width;
     shape.pixelStride = shape.channels;
@@ -109,7 +111,7 @@ void mergeRuns(TensorCopyProblem& problem) {
   merge(to);
   const bool readsAllRows = problem.fills || (problem.offsetY == 0 && from.height == to.height);
   const bool rowsAdjacent = to.rowStride == to.channels && (problem.fills || from.rowStride == from.channels);
-  if (!readsAllRows || !rowsAdjacent || to.height * to.channels > kLongestRun) return;
+  if (!readsAllRows || !rowsAdjacent || to.height * to.channels > kLongestRun) return problem;
   const auto mergeRows = [](TensorShape& shape) {
     shape.channels *= shape.height;
     shape.rowStride = shape.pixelStride = shape.channels;
@@ -117,6 +119,7 @@ void mergeRuns(TensorCopyProblem& problem) {
   };
   mergeRows(from);
   mergeRows(to);
+  return problem;
 }
 
 /// 16 bytes of elements with that number.
@@ -130,81 +133,104 @@ uint4 filledWith(float number, ImageFeatureChannelFormat format) {
   return filled;
 }
 
-class RowCopy final : public Plan {
+CopyArguments argumentsOf(const TensorCopyProblem& problem, std::int64_t unitBytes) {
+  const TensorShape& to = problem.destination;
+  const std::int64_t unitsPerPixel = to.channels * ByteStrides::size(to) / unitBytes;
+  CopyArguments a;
+  a.grid = RowGrid(to.images * to.height, to.width * unitsPerPixel);
+  a.height = Divider(to.height);
+  a.unitsPerPixel = Divider(unitsPerPixel);
+  a.source = ByteStrides(problem.source);
+  a.destination = ByteStrides(to);
+  a.sourceElement = ByteStrides::size(problem.source);
+  a.destinationElement = ByteStrides::size(to);
+  a.sourceHeight = problem.source.height;
+  a.sourceWidth = problem.source.width;
+  a.offsetX = problem.offsetX;
+  a.offsetY = problem.offsetY;
+  a.clampEdges = problem.clampEdges;
+  a.fills = problem.fills;
+  a.outside = {};
+  return a;
+}
+
+/// @tparam Unit has the bits of an element, or 16 bytes
+template <class Unit>
+class CopyPlan final : public SelectivePlan {
  public:
-  explicit RowCopy(const TensorCopyProblem& problem) : problem_(problem) { mergeRuns(problem_); }
+  /// @param problem withMergedRuns()
+  explicit CopyPlan(const TensorCopyProblem& problem) : problem_(problem) {}
 
-  [[nodiscard]] std::string describe() const override {
-    return converts() ? "one element per thread" : "as many bytes per thread as addresses allow";
+  [[nodiscard]] std::string_view objectionTo(const Operands& operands) const override {
+    return objectionToUnaligned({sourceOf(operands), operands.destination}, sizeof(Unit));
   }
-
   void run(mtl::Stream& stream, const Operands& operands) const override {
     const TensorShape& to = problem_.destination;
     if (to.elements() == 0) return;
-    const bool readsSource = !problem_.fills;
-    const std::byte* const source = readsSource ? operands.source : nullptr;
-    if (converts()) {
-      const CopyArguments a = argumentsFor(to.channels);
-      return mtl::cuda::launch(stream, convertRows, a.grid.grid, a.grid.block, 0, a, problem_.source.format,
-                               to.format, source, operands.destination);
-    }
-    const ByteStrides from(problem_.source);
-    const ByteStrides into(to);
-    const std::int64_t pixelBytes = to.channels * ByteStrides::size(to);
-    std::int64_t mixed = reinterpret_cast<std::intptr_t>(operands.destination) | into.image | into.row |
-                         into.pixel | pixelBytes;
-    if (readsSource) mixed |= reinterpret_cast<std::intptr_t>(source) | from.image | from.row | from.pixel;
-    const auto launchWith = [&](auto unit) {
-      CopyArguments a = argumentsFor(pixelBytes / static_cast<std::int64_t>(sizeof unit));
-      if (problem_.fills) a.outside = filledWith(static_cast<float>(operands.scalars[0]), to.format);
-      mtl::cuda::launch(stream, copyRows<decltype(unit)>, a.grid.grid, a.grid.block, 0, a, source,
-                        operands.destination);
-    };
-    if (mixed % 16 == 0)
-      launchWith(uint4{});
-    else if (mixed % 4 == 0)
-      launchWith(0U);
-    else if (mixed % 2 == 0)
-      launchWith(static_cast<unsigned short>(0));
-    else
-      launchWith(static_cast<unsigned char>(0));
+    CopyArguments a = argumentsOf(problem_, sizeof(Unit));
+    if (problem_.fills) a.outside = filledWith(static_cast<float>(operands.scalars[0]), to.format);
+    mtl::cuda::launch(stream, copyRows<Unit>, a.grid.grid, a.grid.block, 0, a, sourceOf(operands),
+                      operands.destination);
   }
 
  private:
-  [[nodiscard]] bool converts() const {
-    return !problem_.fills && problem_.source.format != problem_.destination.format;
-  }
-  [[nodiscard]] CopyArguments argumentsFor(std::int64_t unitsPerPixel) const {
-    const TensorShape& to = problem_.destination;
-    CopyArguments a;
-    a.grid = RowGrid(to.images * to.height, to.width * unitsPerPixel);
-    a.height = Divider(to.height);
-    a.unitsPerPixel = Divider(unitsPerPixel);
-    a.source = ByteStrides(problem_.source);
-    a.destination = ByteStrides(to);
-    a.sourceElement = ByteStrides::size(problem_.source);
-    a.destinationElement = ByteStrides::size(to);
-    a.sourceHeight = problem_.source.height;
-    a.sourceWidth = problem_.source.width;
-    a.offsetX = problem_.offsetX;
-    a.offsetY = problem_.offsetY;
-    a.clampEdges = problem_.clampEdges;
-    a.fills = problem_.fills;
-    a.outside = {};
-    return a;
+  [[nodiscard]] const std::byte* sourceOf(const Operands& operands) const {
+    return problem_.fills ? nullptr : operands.source;
   }
 
   TensorCopyProblem problem_;
 };
 
-Preparation prepareRowCopy(const TensorCopyProblem& problem) {
+class ConvertPlan final : public Plan {
+ public:
+  /// @param problem withMergedRuns()
+  explicit ConvertPlan(const TensorCopyProblem& problem) : problem_(problem) {}
+
+  void run(mtl::Stream& stream, const Operands& operands) const override {
+    const TensorShape& to = problem_.destination;
+    if (to.elements() == 0) return;
+    const CopyArguments a = argumentsOf(problem_, ByteStrides::size(to));
+    mtl::cuda::launch(stream, convertRows, a.grid.grid, a.grid.block, 0, a, problem_.source.format, to.format,
+                      operands.source, operands.destination);
+  }
+
+ private:
+  TensorCopyProblem problem_;
+};
+
+bool converts(const TensorCopyProblem& problem) {
+  return !problem.fills && problem.source.format != problem.destination.format;
+}
+
+Preparation prepareElements(const TensorCopyProblem& problem) {
   const TensorShape& to = problem.destination;
   if (!RowGrid::fits(to.images * to.height, to.width * to.channels * ByteStrides::size(to)))
     return Refusal{"a row of 2 GiB or more, or 2^31 rows"};
-  return std::make_shared<const RowCopy>(problem);
+  const TensorCopyProblem merged = withMergedRuns(problem);
+  if (converts(problem)) return std::make_shared<const ConvertPlan>(merged);
+  switch (bytesPerChannel(to.format)) {
+    case 1:
+      return std::make_shared<const CopyPlan<std::uint8_t>>(merged);
+    case 2:
+      return std::make_shared<const CopyPlan<std::uint16_t>>(merged);
+    default:
+      return std::make_shared<const CopyPlan<std::uint32_t>>(merged);
+  }
 }
 
-constexpr Implementation<TensorCopyProblem> implementations[] = {{"rows", prepareRowCopy}};
+constexpr Implementation<TensorCopyProblem> kElements{"grid-stride copy", prepareElements};
+
+/// Earns copies of whole images, which have long runs.
+Preparation prepareVectors(const TensorCopyProblem& problem) {
+  if (converts(problem)) return Refusal{"formats that differ"};
+  const TensorCopyProblem merged = withMergedRuns(problem);
+  if (!takesLanes(merged.destination) || (!merged.fills && !takesLanes(merged.source)))
+    return Refusal{"channels or strides that are no multiples of 16 bytes"};
+  return withFallback(std::make_shared<const CopyPlan<uint4>>(merged), kElements, problem);
+}
+
+constexpr Implementation<TensorCopyProblem> implementations[] = {
+    {"grid-stride copy, 16 bytes per thread", prepareVectors}, kElements};
 
 }  // namespace
 

@@ -546,12 +546,12 @@ class ImagesPlan final : public Plan {
   std::int64_t workers_;
 };
 
-Preparation prepareImages(const InstanceNormalizationProblem& problem) {
+Preparation prepareChunks(const InstanceNormalizationProblem& problem) {
   return std::make_shared<const ImagesPlan>(problem);
 }
 
 constexpr std::array<Implementation<InstanceNormalizationProblem>, 1> kImplementations{
-    {{"images", prepareImages}}};
+    {{"chunks of pixels", prepareChunks}}};
 
 }  // namespace
 

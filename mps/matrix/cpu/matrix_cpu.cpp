@@ -80,6 +80,7 @@ class Staged {
   std::size_t offset_ = 0;
 };
 
+/// oneDNN's product. Earns all products that have an interior.
 class MatmulPlan final : public Plan {
  public:
   explicit MatmulPlan(const MatrixMultiplicationProblem& problem)

@@ -31,33 +31,19 @@ struct Corner {
       : sourceY(offsets[0]), sourceX(offsets[1]), y(offsets[2]), x(offsets[3]) {}
 };
 
-/// Rows stay rows. A thread copies the elements of 16 bytes, together where both places are a multiple of 16.
+/// Rows stay rows. Adjacent threads copy adjacent elements.
 template <class Bits>
 __global__ void copyRows(cuda::RowGrid grid, CopyArguments a, const Bits* source, Bits* destination) {
-  constexpr std::int64_t lanes = 16 / sizeof(Bits);
   const Corner corner(a);
   cuda::forEachRow(grid, [&](std::int64_t row) {
     const std::int64_t sourceY = corner.sourceY + row;
     const std::int64_t y = corner.y + (a.rowIndices != nullptr ? a.rowIndices[row] : row);
     if (sourceY >= a.sourceHeight || y >= a.height) return;
-    const Bits* const from = source + sourceY * a.sourceStride;
-    Bits* const to = destination + y * a.stride;
-    cuda::forEachPiece(grid, [&](std::int64_t piece) {
-      const std::int64_t first = piece * lanes;
-      const std::int64_t sourceX = corner.sourceX + first;
-      const std::int64_t x = corner.x + first;
-      const std::int64_t end = min(lanes, a.columns - first);
-      if (end == lanes && a.columnIndices == nullptr && sourceX + lanes <= a.sourceWidth &&
-          x + lanes <= a.width && reinterpret_cast<std::uintptr_t>(from + sourceX) % 16 == 0 &&
-          reinterpret_cast<std::uintptr_t>(to + x) % 16 == 0) {
-        *reinterpret_cast<uint4*>(to + x) = *reinterpret_cast<const uint4*>(from + sourceX);
-        return;
-      }
-      for (std::int64_t lane = 0; lane < end; ++lane) {
-        const std::int64_t place =
-            a.columnIndices != nullptr ? corner.x + a.columnIndices[first + lane] : x + lane;
-        if (sourceX + lane < a.sourceWidth && place < a.width) to[place] = from[sourceX + lane];
-      }
+    cuda::forEachPiece(grid, [&](std::int64_t column) {
+      const std::int64_t sourceX = corner.sourceX + column;
+      const std::int64_t x = corner.x + (a.columnIndices != nullptr ? a.columnIndices[column] : column);
+      if (sourceX < a.sourceWidth && x < a.width)
+        destination[y * a.stride + x] = source[sourceY * a.sourceStride + sourceX];
     });
   });
 }
@@ -129,7 +115,9 @@ class CopyPlan final : public Plan {
     }
   }
 
-  [[nodiscard]] std::string describe() const override { return transposes() ? "in tiles" : "in rows"; }
+  [[nodiscard]] std::string describe() const override {
+    return transposes() ? "tile 32x32" : "grid-stride loop";
+  }
 
  private:
   [[nodiscard]] bool transposes() const {
@@ -154,8 +142,7 @@ class CopyPlan final : public Plan {
       return mtl::cuda::launch(stream, copyTiles<Bits>, grid, dim3(kTile, kTileRows), 0, a, source,
                                destination);
     }
-    constexpr std::int64_t lanes = 16 / sizeof(Bits);
-    const cuda::RowGrid grid(a.rows, (a.columns + lanes - 1) / lanes);
+    const cuda::RowGrid grid(a.rows, a.columns);
     const dim3 blocks(grid.grid.x, grid.grid.y, copies());
     mtl::cuda::launch(stream, copyRows<Bits>, blocks, grid.block, 0, grid, a, source, destination);
   }

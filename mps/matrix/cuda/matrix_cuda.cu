@@ -3,6 +3,7 @@
 
 #include "mps/core/cuda/elements_cuda.cuh"
 #include "mps/core/plan/dense_product_cuda.hpp"
+#include "mps/core/plan/fallback_plan.hpp"
 #include "mps/matrix/cuda/matrix_cuda.hpp"
 #include "mtl/cuda/launch.cuh"
 
@@ -116,9 +117,10 @@ struct VectorArguments {
 constexpr unsigned kWarp = 32;
 constexpr int kWarps = 8;
 
-/// Each warp sums along a row of the matrix, which is a run of memory. @param isAligned 16 bytes can be read at once
+/// Each warp sums along a row of the matrix, which is a run of memory.
+/// @param takesVectors the matrix and its rows begin at multiples of 16 bytes
 template <class T>
-__global__ void multiplyRows(ProductArguments a, VectorArguments v, bool isAligned, const T* matrix,
+__global__ void multiplyRows(ProductArguments a, VectorArguments v, bool takesVectors, const T* matrix,
                              const T* vector, T* result) {
   constexpr int lanes = cuda::kLanes<T>;
   constexpr int batch = 4;  // vectors on their way at once
@@ -129,7 +131,7 @@ __global__ void multiplyRows(ProductArguments a, VectorArguments v, bool isAlign
     const T* const by = vector + n * v.vectorImage;
     float sum = 0;
     std::int64_t k = 0;
-    if (isAligned) {
+    if (takesVectors) {
       constexpr std::int64_t step = static_cast<std::int64_t>(kWarp) * lanes;
       for (; k + batch * step <= v.interior; k += batch * step) {
         cuda::Lanes<T> values[batch];
@@ -206,9 +208,9 @@ class TilesPlan final : public Plan {
   ProductArguments arguments_;
 };
 
-/// Products of a matrix and a vector.
+/// Products of a matrix and a vector. Earns single vectors: a tile of 32x32 would use 32 of its 1024 products.
 template <class T>
-class VectorPlan final : public Plan {
+class VectorPlan final : public SelectivePlan {
  public:
   explicit VectorPlan(const MatrixMultiplicationProblem& problem)
       : arguments_(problem), isVectorRight_(problem.result.channels == 1) {
@@ -226,23 +228,27 @@ class VectorPlan final : public Plan {
     vector_.matrixImage = matrix.matrix;
     vector_.vectorImage = vector.matrix;
     vector_.resultImage = a.result.matrix;
+    takesVectors_ = sumsRows_ && (vector_.matrixRow | vector_.matrixImage) % cuda::kLanes<T> == 0;
   }
 
-  [[nodiscard]] std::string describe() const override { return sumsRows_ ? "along rows" : "along columns"; }
+  [[nodiscard]] std::string describe() const override {
+    return !sumsRows_      ? "32 columns per block"
+           : takesVectors_ ? "warp per row, 16 bytes per thread"
+                           : "warp per row";
+  }
+  [[nodiscard]] std::string_view objectionTo(const Operands& operands) const override {
+    return takesVectors_ ? objectionToUnaligned({matrixOf(operands)}) : "";
+  }
   void run(mtl::Stream& stream, const Operands& operands) const override {
-    const auto* const matrix =
-        reinterpret_cast<const T*>(isVectorRight_ ? operands.source : operands.secondary);
+    const auto* const matrix = reinterpret_cast<const T*>(matrixOf(operands));
     const auto* const vector =
         reinterpret_cast<const T*>(isVectorRight_ ? operands.secondary : operands.source);
     auto* const result = reinterpret_cast<T*>(operands.destination);
     const unsigned matrices = atMost(arguments_.matrices);
     if (sumsRows_) {
-      const bool isAligned = reinterpret_cast<std::uintptr_t>(matrix) % 16 == 0 &&
-                             vector_.matrixRow % cuda::kLanes<T> == 0 &&
-                             vector_.matrixImage % cuda::kLanes<T> == 0;
       const dim3 grid(static_cast<unsigned>((vector_.length + kWarps - 1) / kWarps), matrices);
-      mtl::cuda::launch(stream, multiplyRows<T>, grid, dim3(kWarp, kWarps), 0, arguments_, vector_, isAligned,
-                        matrix, vector, result);
+      mtl::cuda::launch(stream, multiplyRows<T>, grid, dim3(kWarp, kWarps), 0, arguments_, vector_,
+                        takesVectors_, matrix, vector, result);
     } else {
       const dim3 grid(static_cast<unsigned>((vector_.length + kWarp - 1) / kWarp), matrices);
       mtl::cuda::launch(stream, multiplyColumns<T>, grid, dim3(kWarp, kWarp), 0, arguments_, vector_, matrix,
@@ -251,31 +257,38 @@ class VectorPlan final : public Plan {
   }
 
  private:
+  [[nodiscard]] const std::byte* matrixOf(const Operands& operands) const {
+    return isVectorRight_ ? operands.source : operands.secondary;
+  }
+
   ProductArguments arguments_;
   VectorArguments vector_;
   bool isVectorRight_;
   bool sumsRows_;
+  bool takesVectors_;
 };
 
-template <template <class> class PlanOf>
-std::shared_ptr<const Plan> planOf(const MatrixMultiplicationProblem& problem) {
+template <class Base, template <class> class PlanOf>
+std::shared_ptr<const Base> planOf(const MatrixMultiplicationProblem& problem) {
   if (problem.result.format == ImageFeatureChannelFormat::Float16)
     return std::make_shared<const PlanOf<Float16>>(problem);
   return std::make_shared<const PlanOf<float>>(problem);
 }
 
+Preparation prepareTiles(const MatrixMultiplicationProblem& problem) {
+  return planOf<Plan, TilesPlan>(problem);
+}
+
+constexpr Implementation<MatrixMultiplicationProblem> kTiles{"tile 32x32", prepareTiles};
+
 Preparation prepareVector(const MatrixMultiplicationProblem& problem) {
   if (problem.result.elements() == 0) return Refusal{"there is nothing to multiply"};
   if (problem.result.channels != 1 && problem.result.height != 1) return Refusal{"the result is no vector"};
-  return planOf<VectorPlan>(problem);
-}
-
-Preparation prepareTiles(const MatrixMultiplicationProblem& problem) {
-  return planOf<TilesPlan>(problem);
+  return withFallback(planOf<SelectivePlan, VectorPlan>(problem), kTiles, problem);
 }
 
 constexpr Implementation<MatrixMultiplicationProblem> kImplementations[] = {
-    {"matrix-vector", prepareVector}, {"cuBLASLt", prepareCublasLtProduct}, {"tile 32x32", prepareTiles}};
+    {"matrix-vector", prepareVector}, {"cuBLASLt", prepareCublasLtProduct}, kTiles};
 
 }  // namespace
 

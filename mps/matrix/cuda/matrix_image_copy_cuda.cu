@@ -89,7 +89,7 @@ Preparation prepareRows(const ImageMatrixCopyProblem& problem) {
   TensorCopyProblem copy;
   copy.source = problem.toMatrix ? images : rows;
   copy.destination = problem.toMatrix ? rows : images;
-  return tensorCopyImplementationsCuda().back().prepare(copy);
+  return preparePlan(tensorCopyImplementationsCuda(), copy).plan;
 }
 
 constexpr Implementation<ImageMatrixCopyProblem> kImplementations[] = {{"transpose", prepareTranspose},

@@ -132,35 +132,39 @@ void withNumbers(RandomNumbers numbers, Body body) {
   }
 }
 
-/// @param inWords the destination is a multiple of 16, and dense: blocks are stored whole
+/// A thread draws a block of four words. What they become goes by way of shared memory, so that adjacent threads store adjacent
+/// elements, at addresses of any alignment.
 template <RandomNumbers numbers>
 __global__ void fillPhilox(RandomPlaces places, RandomRule rule, cuda::PhiloxKeys keys,
-                           std::uint64_t firstBlock, bool inWords, std::uint32_t* destination) {
+                           std::uint64_t firstBlock, std::uint32_t* destination) {
   constexpr bool isNormal = numbers == RandomNumbers::Normal;
   __shared__ double queues[isNormal ? 4 * mtl::cuda::kBlockThreads : 1];
+  __shared__ uint4 drawn[mtl::cuda::kBlockThreads];
+  const unsigned lane = threadIdx.x % kWarp;
+  const unsigned firstOfWarp = threadIdx.x - lane;
+  const auto* const ofWarp = reinterpret_cast<const std::uint32_t*>(drawn + firstOfWarp);
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
   const std::int64_t blocks = (places.count + 3) / 4;
   // All threads of a warp stay in the loop.
 #pragma unroll 1
-  for (std::int64_t b = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-       b - threadIdx.x % kWarp < blocks; b += step) {
+  for (std::int64_t b = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; b - lane < blocks;
+       b += step) {
     const std::uint64_t number = firstBlock + static_cast<std::uint64_t>(b);
     const uint4 words = cuda::draw(
         {0, 0, static_cast<std::uint32_t>(number >> 32U), static_cast<std::uint32_t>(number)}, keys);
-    uint4 values{};
     if constexpr (isNormal)
-      values = normalsOf(rule, words, queues + threadIdx.x / kWarp * kWarp * 4);
+      drawn[threadIdx.x] = normalsOf(rule, words, queues + firstOfWarp * 4);
     else
-      values = {numberOf<numbers>(rule, words.x), numberOf<numbers>(rule, words.y),
-                numberOf<numbers>(rule, words.z), numberOf<numbers>(rule, words.w)};
-    if (inWords && 4 * b + 4 <= places.count) {
-      reinterpret_cast<uint4*>(destination)[b] = values;
-      continue;
-    }
-    const std::uint32_t single[]{values.x, values.y, values.z, values.w};
+      drawn[threadIdx.x] = {numberOf<numbers>(rule, words.x), numberOf<numbers>(rule, words.y),
+                            numberOf<numbers>(rule, words.z), numberOf<numbers>(rule, words.w)};
+    __syncwarp();
+    const std::int64_t first = 4 * (b - lane);
 #pragma unroll
-    for (int k = 0; k < 4; ++k)
-      if (4 * b + k < places.count) destination[places.at(4 * b + k)] = single[k];
+    for (unsigned k = 0; k < 4; ++k) {
+      const unsigned i = k * kWarp + lane;
+      if (first + i < places.count) destination[places.at(first + i)] = ofWarp[i];
+    }
+    __syncwarp();
   }
 }
 
@@ -242,11 +246,9 @@ class RandomPlan final : public Plan {
                                rule_.minimum, destination);
     withNumbers(rule_.numbers, [&](auto numbers) {
       if (isPhilox) {
-        const bool inWords = places_.columns == places_.count &&
-                             reinterpret_cast<std::uintptr_t>(destination) % sizeof(uint4) == 0;
         mtl::cuda::launch(stream, fillPhilox<numbers()>, blocksFor((places_.count + 3) / 4), block, 0,
                           places_, rule_, cuda::PhiloxKeys(philoxKey(problem_.seed)),
-                          static_cast<std::uint64_t>(operands.scalars[0]), inWords, destination);
+                          static_cast<std::uint64_t>(operands.scalars[0]), destination);
       } else if constexpr (numbers() != RandomNumbers::Words) {
         mtl::cuda::launch(stream, convertWords<numbers()>, blocksFor(places_.count), block, 0, places_, rule_,
                           destination);
@@ -269,7 +271,7 @@ Preparation prepareRandom(const MatrixRandomProblem& problem) {
   return std::make_shared<const RandomPlan>(problem);
 }
 
-constexpr Implementation<MatrixRandomProblem> kImplementations[] = {{"threads", prepareRandom}};
+constexpr Implementation<MatrixRandomProblem> kImplementations[] = {{"grid-stride loop", prepareRandom}};
 
 }  // namespace
 

@@ -21,7 +21,7 @@ Preparation prepareReference(const NormalizationProblem& problem) {
 }
 
 constexpr std::array<Implementation<NormalizationProblem>, 3> kImplementations{{
-    {"channels", prepareChannelNormalization},
+    {"window over channels", prepareChannelNormalization},
     {"tiles", prepareWindowNormalization},
     {"reference", prepareReference},
 }};

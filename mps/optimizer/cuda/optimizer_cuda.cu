@@ -2,14 +2,12 @@
 #include <memory>
 #include <type_traits>
 
-#include "mps/core/cuda/elements_cuda.cuh"
 #include "mps/core/cuda/rows_cuda.cuh"
 #include "mps/optimizer/optimizer_problem.hpp"
 
 namespace mps::detail {
 namespace {
 
-using cuda::Lanes;
 using cuda::RowGrid;
 
 /// Elements from one row to the next, of each array.
@@ -53,11 +51,9 @@ struct StepArguments {
 };
 
 struct OptimizerArguments {
-  RowGrid grid;
-  std::int64_t count;  ///< elements of a row
+  RowGrid grid;  ///< a piece is an element
   RowStrides strides;
   OptimizerArrays arrays;
-  bool takesVectors;
   StepArguments step;
 };
 
@@ -118,84 +114,59 @@ __device__ void update(const StepArguments& a, OptimizerElement& e) {
   }
 }
 
-template <int lanes>
-struct Vector {
-  float values[lanes];
-};
-template <int lanes>
-__device__ Vector<lanes> loadVector(const float* from) {
-  if constexpr (lanes == 1) {
-    return {{*from}};
-  } else {
-    const Lanes<float> v = cuda::loadLanes(from);
-    return {{v.values[0], v.values[1], v.values[2], v.values[3]}};
-  }
-}
-template <int lanes>
-__device__ void storeVector(const Vector<lanes>& vector, float* to) {
-  if constexpr (lanes == 1)
-    *to = vector.values[0];
-  else
-    cuda::storeLanes(Lanes<float>{{vector.values[0], vector.values[1], vector.values[2], vector.values[3]}},
-                     to);
-}
+/// Elements of a thread, whose loads are on their way together.
+constexpr int kTogether = 4;
 
-/// Updates `lanes` elements of arrays, which lie at these addresses.
-template <OptimizerKind kind, int lanes>
-__device__ void updateVector(const StepArguments& step, const OptimizerArrays& at) {
+/// Updates elements first, first + distance ... of arrays that begin at these addresses: kTogether of them, as far as they
+/// lie before `end`. Adjacent threads take adjacent elements, so that addresses need not be aligned.
+template <OptimizerKind kind>
+__device__ void updateElements(const StepArguments& step, const OptimizerArrays& at, std::int64_t first,
+                               std::int64_t distance, std::int64_t end) {
   constexpr bool hasMomentum = kind != OptimizerKind::SGD && kind != OptimizerKind::RMSProp;
   constexpr bool hasVelocity =
       kind == OptimizerKind::RMSProp || kind == OptimizerKind::Adam || kind == OptimizerKind::AMSGrad;
   constexpr bool hasMaximum = kind == OptimizerKind::AMSGrad;
-  if (step.isSkipped()) return storeVector(loadVector<lanes>(at.values), at.result);
-  const Vector<lanes> g = loadVector<lanes>(at.gradient);
-  Vector<lanes> v = loadVector<lanes>(at.values);
-  Vector<lanes> m{};
-  Vector<lanes> u{};
-  Vector<lanes> x{};
-  if constexpr (hasMomentum) m = loadVector<lanes>(at.momentum);
-  if constexpr (hasVelocity) u = loadVector<lanes>(at.velocity);
-  if constexpr (hasMaximum) x = loadVector<lanes>(at.maximumVelocity);
+  const bool isSkipped = step.isSkipped();
+  OptimizerElement elements[kTogether]{};
 #pragma unroll
-  for (int i = 0; i < lanes; ++i) {
-    OptimizerElement e{g.values[i], v.values[i], m.values[i], u.values[i], x.values[i]};
-    update<kind>(step, e);
-    v.values[i] = e.value;
-    m.values[i] = e.momentum;
-    u.values[i] = e.velocity;
-    x.values[i] = e.maximumVelocity;
+  for (int k = 0; k < kTogether; ++k) {
+    const std::int64_t i = first + k * distance;
+    if (i >= end) continue;
+    OptimizerElement& e = elements[k];
+    e.value = at.values[i];
+    if (isSkipped) continue;
+    e.gradient = at.gradient[i];
+    if constexpr (hasMomentum) e.momentum = at.momentum[i];
+    if constexpr (hasVelocity) e.velocity = at.velocity[i];
+    if constexpr (hasMaximum) e.maximumVelocity = at.maximumVelocity[i];
   }
-  storeVector(v, at.result);
-  if constexpr (hasMomentum) storeVector(m, at.momentum);
-  if constexpr (hasVelocity) storeVector(u, at.velocity);
-  if constexpr (hasMaximum) storeVector(x, at.maximumVelocity);
-}
-
-/// Updates `count` elements, of four the first ones. @param takesVectors four can be accessed at once
-template <OptimizerKind kind>
-__device__ void updateFour(const StepArguments& step, const OptimizerArrays& at, std::int64_t count,
-                           bool takesVectors) {
-  if (takesVectors && count >= 4) return updateVector<kind, 4>(step, at);
-#pragma unroll 1
-  for (int i = 0; i < min(count, std::int64_t{4}); ++i)
-    updateVector<kind, 1>(step, {at.gradient + i, at.values + i, at.result + i, at.momentum + i,
-                                 at.velocity + i, at.maximumVelocity + i});
+#pragma unroll
+  for (int k = 0; k < kTogether; ++k) {
+    const std::int64_t i = first + k * distance;
+    if (i >= end) continue;
+    OptimizerElement& e = elements[k];
+    if (!isSkipped) update<kind>(step, e);
+    at.result[i] = e.value;
+    if (isSkipped) continue;
+    if constexpr (hasMomentum) at.momentum[i] = e.momentum;
+    if constexpr (hasVelocity) at.velocity[i] = e.velocity;
+    if constexpr (hasMaximum) at.maximumVelocity[i] = e.maximumVelocity;
+  }
 }
 
 template <OptimizerKind kind>
-__global__ void updateElements(OptimizerArguments a) {
+__global__ void updateRows(OptimizerArguments a) {
   cuda::forEachRow(a.grid, [&](std::uint32_t row) {
-    cuda::forEachPiece(a.grid, [&](std::uint32_t piece) {
-      const std::int64_t first = std::int64_t{piece} * 4;
-      updateFour<kind>(
-          a.step,
-          {a.arrays.gradient + row * a.strides.gradient + first,
-           a.arrays.values + row * a.strides.values + first, a.arrays.result + row * a.strides.result + first,
-           a.arrays.momentum + row * a.strides.momentum + first,
-           a.arrays.velocity + row * a.strides.velocity + first,
-           a.arrays.maximumVelocity + row * a.strides.maximumVelocity + first},
-          a.count - first, a.takesVectors);
-    });
+    const OptimizerArrays arrays{a.arrays.gradient + row * a.strides.gradient,
+                                 a.arrays.values + row * a.strides.values,
+                                 a.arrays.result + row * a.strides.result,
+                                 a.arrays.momentum + row * a.strides.momentum,
+                                 a.arrays.velocity + row * a.strides.velocity,
+                                 a.arrays.maximumVelocity + row * a.strides.maximumVelocity};
+    const std::int64_t threads = std::int64_t{gridDim.x} * blockDim.x;
+    for (std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < a.grid.pieces;
+         i += kTogether * threads)
+      updateElements<kind>(a.step, arrays, i, threads, a.grid.pieces);
   });
 }
 
@@ -208,7 +179,6 @@ struct TensorsArguments {
     std::int64_t count = 0;
     std::uint32_t firstBlock = 0;
     std::uint16_t step = 0;
-    bool takesVectors = false;
   };
   Tensor tensors[mostTensors];
   StepArguments steps[mostSteps];
@@ -224,14 +194,10 @@ __global__ void updateTensors(const __grid_constant__ TensorsArguments a) {
   int t = a.count - 1;
   while (a.tensors[t].firstBlock > blockIdx.x) --t;
   const TensorsArguments::Tensor& tensor = a.tensors[t];
-  const OptimizerArrays& arrays = tensor.arrays;
   const std::int64_t first = static_cast<std::int64_t>(blockIdx.x - tensor.firstBlock) * kBlockElements;
   const std::int64_t end = min(first + kBlockElements, tensor.count);
-  for (std::int64_t i = first + std::int64_t{threadIdx.x} * 4; i < end; i += std::int64_t{blockDim.x} * 4)
-    updateFour<kind>(a.steps[tensor.step],
-                     {arrays.gradient + i, arrays.values + i, arrays.result + i, arrays.momentum + i,
-                      arrays.velocity + i, arrays.maximumVelocity + i},
-                     end - i, tensor.takesVectors);
+  for (std::int64_t i = first + threadIdx.x; i < end; i += std::int64_t{kTogether} * blockDim.x)
+    updateElements<kind>(a.steps[tensor.step], tensor.arrays, i, blockDim.x, end);
 }
 
 using OptimizerKernel = void (*)(OptimizerArguments);
@@ -259,21 +225,11 @@ auto ofKind(OptimizerKind kind, Choose choose) {
 }
 
 OptimizerKernel kernelOf(OptimizerKind kind) {
-  return ofKind(kind, [](auto constant) -> OptimizerKernel { return updateElements<constant()>; });
+  return ofKind(kind, [](auto constant) -> OptimizerKernel { return updateRows<constant()>; });
 }
 
 TensorsKernel tensorsKernelOf(OptimizerKind kind) {
   return ofKind(kind, [](auto constant) -> TensorsKernel { return updateTensors<constant()>; });
-}
-
-/// Whether each array that is there lies so that four elements can be accessed at once.
-bool takesVectors(const OptimizerArrays& arrays, const RowStrides& strides) {
-  const auto takes = [](const float* address, std::int64_t stride) {
-    return reinterpret_cast<std::uintptr_t>(address) % 16 == 0 && stride % 4 == 0;
-  };
-  return takes(arrays.gradient, strides.gradient) && takes(arrays.values, strides.values) &&
-         takes(arrays.result, strides.result) && takes(arrays.momentum, strides.momentum) &&
-         takes(arrays.velocity, strides.velocity) && takes(arrays.maximumVelocity, strides.maximumVelocity);
 }
 
 class OptimizerPlan final : public Plan {
@@ -293,11 +249,7 @@ class OptimizerPlan final : public Plan {
                  p.momentumStride, p.velocityStride, p.maximumVelocityStride};
     const OptimizerStep step{p.rule, OptimizerNumbers::fromScalars(operands.scalars),
                              reinterpret_cast<const LossScaleNumbers*>(operands.parameters[3])};
-    const OptimizerArguments arguments{RowGrid(p.rows, (p.count + 3) / 4),
-                                       p.count,
-                                       strides,
-                                       arrays,
-                                       takesVectors(arrays, strides),
+    const OptimizerArguments arguments{RowGrid(p.rows, p.count, kTogether), strides, arrays,
                                        StepArguments(step)};
     mtl::cuda::launch(stream, kernelOf(p.rule.kind), arguments.grid.grid, arguments.grid.block, 0, arguments);
   }
@@ -306,7 +258,7 @@ class OptimizerPlan final : public Plan {
   OptimizerProblem problem_;
 };
 
-Preparation prepareElements(const OptimizerProblem& problem) {
+Preparation prepareRows(const OptimizerProblem& problem) {
   if (!RowGrid::fits(problem.rows, problem.count))
     return Refusal{"a row of about 2^31 elements, or 2^31 rows"};
   return std::make_shared<const OptimizerPlan>(problem);
@@ -330,8 +282,7 @@ class TensorsLaunch {
     const OptimizerArrays arrays{tensor.gradient, tensor.values,   tensor.result,
                                  tensor.momentum, tensor.velocity, tensor.maximumVelocity};
     arguments_.tensors[arguments_.count++] = {arrays, tensor.count, static_cast<std::uint32_t>(blocks_),
-                                              static_cast<std::uint16_t>(steps_ - 1),
-                                              takesVectors(arrays, {})};
+                                              static_cast<std::uint16_t>(steps_ - 1)};
     blocks_ += blocks;
   }
 
@@ -353,7 +304,7 @@ class TensorsLaunch {
   std::int64_t blocks_ = 0;
 };
 
-constexpr Implementation<OptimizerProblem> implementations[] = {{"element-wise", prepareElements}};
+constexpr Implementation<OptimizerProblem> implementations[] = {{"grid-stride loop", prepareRows}};
 
 }  // namespace
 

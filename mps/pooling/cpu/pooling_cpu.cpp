@@ -209,6 +209,7 @@ Preparation prepareRows(const PoolingProblem& problem) {
   return std::make_shared<const RowsPlan>(problem, std::move(layout), bytes);
 }
 
+/// Earns the poolings of all networks; "direct" is for windows whose rows leave the working memory.
 Preparation prepareVectors(const PoolingProblem& problem) {
   return problem.direction == PoolingDirection::Forward ? prepareRows<ForwardPlan>(problem)
                                                         : prepareRows<GradientPlan>(problem);

@@ -253,6 +253,7 @@ std::shared_ptr<const Base> makePlan(const PoolingProblem& problem) {
   return std::make_shared<const PlanOf<float>>(problem);
 }
 
+/// Earns the last pooling of residual networks: the threads of a block share the pixels of an image.
 Preparation prepareGlobal(const PoolingProblem& problem) {
   if (!cuda::GlobalPoolingArguments::takes(problem))
     return Refusal{"it is for linear functions of whole images"};
@@ -272,11 +273,13 @@ std::string objectionToVectors(const PoolingProblem& problem) {
   return PoolingArguments::fits(problem) ? "" : "sizes leave 31 bits";
 }
 
+/// Earns every other pooling of images with whole vectors of channels.
 Preparation prepareWindows(const PoolingProblem& problem) {
   if (std::string why = objectionToVectors(problem); !why.empty()) return Refusal{std::move(why)};
   return withFallback(makePlan<SelectivePlan, WindowPlan>(problem), kDirect, problem);
 }
 
+/// Earns the poolings of networks, 2x2 and 3x3: rows that windows share are read once.
 Preparation prepareSliding(const PoolingProblem& problem) {
   if (std::string why = objectionToVectors(problem); !why.empty()) return Refusal{std::move(why)};
   if (std::string why = SlidingWindows::objectionTo(problem); !why.empty()) return Refusal{std::move(why)};

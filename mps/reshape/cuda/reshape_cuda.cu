@@ -106,7 +106,7 @@ class OrderPlan final : public Plan {
   ReshapeProblem problem_;
 };
 
-/// Dense images of one format in their order.
+/// Dense images of one format in their order. Earns the flattening in front of fully connected layers.
 class CopyPlan final : public SelectivePlan {
  public:
   explicit CopyPlan(const ReshapeProblem& problem) : problem_(problem) {}

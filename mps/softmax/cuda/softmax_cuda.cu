@@ -101,7 +101,7 @@ class SoftMaxPlan final : public AccessPlan {
   bool holds_;
 };
 
-/// Through shared memory.
+/// Through shared memory. Earns class scores of odd numbers, such as 10, which have no whole vectors.
 template <class T>
 class DensePlan final : public SelectivePlan {
  public:
@@ -152,6 +152,7 @@ Preparation prepareLong(const SoftMaxProblem& problem) {
 
 constexpr Implementation<SoftMaxProblem> kLong{"passes over memory", prepareLong};
 
+/// Earns the scores of all networks: each pixel is read once and stays in registers.
 Preparation prepareHeld(const SoftMaxProblem& problem) {
   if (std::string reason = refusal(problem); !reason.empty()) return Refusal{std::move(reason)};
   if (problem.destination.channels > kHeldChannels)

@@ -32,6 +32,7 @@ class VectorPlan final : public Plan {
   UpsamplingRows rows_;
 };
 
+/// Earns every size but those beyond its working memory: the reference computes in float64 on one thread.
 Preparation prepareVectors(const UpsamplingProblem& problem) {
   UpsamplingRows rows(problem);
   if (!rows.fit()) return Refusal{"a pixel is the sum of more columns than the working memory holds"};

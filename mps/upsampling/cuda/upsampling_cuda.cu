@@ -453,6 +453,7 @@ Preparation prepareElements(const UpsamplingProblem& problem) {
 
 constexpr Implementation<UpsamplingProblem> kElements{"thread per element", prepareElements};
 
+/// Earns pictures and masks of one to three channels, whose pixels have no whole vectors.
 Preparation prepareFewChannels(const UpsamplingProblem& problem) {
   return withCommonFormat(problem, [&](auto element) -> Preparation {
     if (takesLanes(problem.input) && takesLanes(problem.destination))
@@ -476,7 +477,7 @@ Preparation prepareVectors(const UpsamplingProblem& problem) {
 
 constexpr Implementation<UpsamplingProblem> implementations[] = {
     {"tiles of 64 channels", prepareUpsamplingTilesCuda},
-    {"rows of few channels", prepareFewChannels},
+    {"rows in shared memory", prepareFewChannels},
     {"16 bytes per thread", prepareVectors},
     {"Lanczos sliding window", prepareSlidingLanczosCuda},
     kElements};
