@@ -223,7 +223,7 @@ constexpr Implementation<BatchNormalizationProblem> kElements{"thread per elemen
 constexpr Implementation<BatchNormalizationProblem> kVectors{
     "16 bytes per thread", prepareVectors<BatchNormalizationPlan, kElements>};
 
-/// Earns batch normalisation with a neuron, in training: its incoming gradients are multiplied by the neuron's derivative once.
+/// Earns batch normalisation with a neuron in training: the pass that sums stores what the next one needs.
 Preparation prepareSumsAndStores(const BatchNormalizationProblem& problem) {
   if (!problem.storesDataGradient()) return Refusal{"no data gradients beside sums"};
   if (problem.neuron.neuronType() == CNNNeuronType::None) return Refusal{"there is no neuron"};

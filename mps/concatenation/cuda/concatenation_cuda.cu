@@ -315,7 +315,7 @@ Preparation prepareElements(const ConcatenationProblem& problem) {
 
 constexpr Implementation<ConcatenationProblem> kElements{"thread per element", prepareElements};
 
-/// Earns the concatenations of U-Net and of dense networks, whose parts are multiples of 16 channels.
+/// Earns the concatenations of U-Net and DenseNet, whose parts are multiples of 16 bytes.
 Preparation prepareVectors(const ConcatenationProblem& problem) {
   if (!isOneFormat(problem)) return Refusal{"formats that differ"};
   for (const TensorShape* shape : {&problem.input, &problem.second, &problem.destination})

@@ -9,10 +9,10 @@ namespace mps::detail {
 
 /// oneDNN's matrix product. Earns fully connected layers, whose weights are largest: they stay as they are.
 Preparation prepareConvolutionMatmul(const ConvolutionProblem& problem);
-/// Our own. Earns weight gradients of depth-wise convolutions with one result per channel: oneDNN takes 16 to 45 times as long.
+/// Our own. Earns weight gradients of depth-wise convolutions with one result per channel; bound by memory.
 Preparation prepareConvolutionDepthwise(const ConvolutionProblem& problem);
-/// oneDNN's direct convolution of factors rounded to bfloat16, where that is permitted and faster. With it a step of resnet18
-/// takes 0.79 of its time.
+/// oneDNN's direct convolution of factors rounded to bfloat16, where that is permitted and faster. With it a
+/// step of resnet18 takes 0.79 of its time.
 Preparation prepareConvolutionBfloat16(const ConvolutionProblem& problem);
 /// Why float32 is as fast on matrix units (seen of oneDNN 2.6), or nothing.
 std::string whyBfloat16IsSlow(const ConvolutionProblem& problem);

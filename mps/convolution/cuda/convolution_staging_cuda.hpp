@@ -7,8 +7,8 @@
 #include "mps/convolution/scratch_layout.hpp"
 
 /// Between the tensors of a problem and the dense arrays that NVIDIA's libraries compute on, which may be of
-/// another format, have more channels, and lie elsewhere over the image. Plans that use StagedInput and StagedOutput object to
-/// tensors at addresses that are no multiples of 16.
+/// another format, have more channels, and lie elsewhere over the image. Plans that use StagedInput or
+/// StagedOutput object to tensors at addresses that are no multiples of 16.
 namespace mps::detail::cuda {
 
 /// A dense array of float32 or float16 and its place: pixel (0, 0) is the tensor's pixel (originX, originY).

@@ -354,7 +354,7 @@ Preparation prepareInVectors(const InstanceNormalizationProblem& problem) {
   return inVectors(std::make_shared<ImagesPlan>(problem, holdsImages), kChunks, problem);
 }
 
-/// Earns style transfer: pixels are read from memory once, and stay in shared memory until their statistics are known.
+/// Earns style transfer: pixels are read from memory once, and wait in shared memory for their statistics.
 Preparation prepareClusters(const InstanceNormalizationProblem& problem) {
   InstanceNormalizationProblem one = problem;
   for (TensorShape* shape : {&one.source, &one.gradient, &one.destination})

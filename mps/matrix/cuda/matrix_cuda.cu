@@ -208,7 +208,8 @@ class TilesPlan final : public Plan {
   ProductArguments arguments_;
 };
 
-/// Products of a matrix and a vector. Earns single vectors: a tile of 32x32 would use 32 of its 1024 products.
+/// Products of a matrix and a vector, of which a tile of 32x32 would use 32 of its 1024 results. Earns single
+/// vectors.
 template <class T>
 class VectorPlan final : public SelectivePlan {
  public:

@@ -132,8 +132,8 @@ void withNumbers(RandomNumbers numbers, Body body) {
   }
 }
 
-/// A thread draws a block of four words. What they become goes by way of shared memory, so that adjacent threads store adjacent
-/// elements, at addresses of any alignment.
+/// A thread draws a block of four words. What they become goes by way of shared memory, so that adjacent
+/// threads store adjacent elements. Addresses need no alignment.
 template <RandomNumbers numbers>
 __global__ void fillPhilox(RandomPlaces places, RandomRule rule, cuda::PhiloxKeys keys,
                            std::uint64_t firstBlock, std::uint32_t* destination) {

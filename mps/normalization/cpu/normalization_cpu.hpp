@@ -2,8 +2,8 @@
 
 #include "mps/normalization/normalization_problem.hpp"
 
-/// The implementations with vectors for the CPU. They earn everything but windows of more than their working memory: the
-/// reference behind them computes in float64 on one thread.
+/// The implementations with vectors for the CPU. They earn everything but windows of more than their working
+/// memory: the reference behind them computes in float64 on one thread.
 namespace mps::detail {
 
 /// Windows of channels.

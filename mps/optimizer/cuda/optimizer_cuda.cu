@@ -117,8 +117,8 @@ __device__ void update(const StepArguments& a, OptimizerElement& e) {
 /// Elements of a thread, whose loads are on their way together.
 constexpr int kTogether = 4;
 
-/// Updates elements first, first + distance ... of arrays that begin at these addresses: kTogether of them, as far as they
-/// lie before `end`. Adjacent threads take adjacent elements, so that addresses need not be aligned.
+/// Updates elements first, first + distance ... of arrays that begin at these addresses: kTogether of them,
+/// as far as they lie before `end`. Adjacent threads take adjacent elements: addresses need no alignment.
 template <OptimizerKind kind>
 __device__ void updateElements(const StepArguments& step, const OptimizerArrays& at, std::int64_t first,
                                std::int64_t distance, std::int64_t end) {

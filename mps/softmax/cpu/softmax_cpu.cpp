@@ -70,7 +70,7 @@ HWY_EXPORT(finishGradientPart);
 
 namespace {
 
-/// For pixels that fit into a tile: several pixels at a time, read once. Earns the class scores of all networks.
+/// For pixels that fit into a tile: several pixels at a time, read once. Earns class scores of all networks.
 class PixelPlan final : public Plan {
  public:
   explicit PixelPlan(const SoftMaxProblem& problem) : problem_(problem) {

@@ -453,7 +453,7 @@ Preparation prepareElements(const UpsamplingProblem& problem) {
 
 constexpr Implementation<UpsamplingProblem> kElements{"thread per element", prepareElements};
 
-/// Earns pictures and masks of one to three channels, whose pixels have no whole vectors.
+/// Earns pictures and masks of few channels, whose pixels are no multiples of 16 bytes.
 Preparation prepareFewChannels(const UpsamplingProblem& problem) {
   return withCommonFormat(problem, [&](auto element) -> Preparation {
     if (takesLanes(problem.input) && takesLanes(problem.destination))
