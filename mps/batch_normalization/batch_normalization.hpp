@@ -61,7 +61,8 @@ namespace mps {
 
 namespace detail {
 struct BatchNormalizationProblem;
-}
+class JointGather;
+}  // namespace detail
 
 /// Whether a node computes the statistics of its batch (MPSCNNBatchNormalizationFlags).
 enum class CNNBatchNormalizationFlags : std::uint64_t {
@@ -216,9 +217,10 @@ class CNNBatchNormalizationStatistics : public detail::KernelClass<CNNBatchNorma
 
   /// @name The library's own
   /// @{
-  /// gatherStatistics behind the last gradient of the batch, for running statistics.
-  void gatherForUpdate(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-                       const std::shared_ptr<Communicator>& communicator, std::uint64_t elementCount,
+  /// gatherStatistics behind the last gradient of the batch, for running statistics: adds this layer's to those that all ranks
+  /// hand to each other.
+  void gatherForUpdate(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, detail::JointGather& gather,
+                       std::uint64_t elementCount,
                        const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationState);
   /// @}
 
@@ -231,9 +233,8 @@ class CNNBatchNormalizationStatistics : public detail::KernelClass<CNNBatchNorma
  private:
   friend KernelClass;
   void encodeNone(mtl::CommandBuffer& commandBuffer, CNNBatchNormalizationState& state) const;
-  void gather(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-              const std::shared_ptr<Communicator>& communicator, std::uint64_t elementCount,
-              const std::shared_ptr<CNNBatchNormalizationState>& state) const;
+  void addTo(detail::JointGather& gather, const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+             std::uint64_t elementCount, const std::shared_ptr<CNNBatchNormalizationState>& state) const;
   /// What follows from the means and M2 that the state holds.
   void recordStatisticsOf(mtl::CommandBuffer& commandBuffer, std::uint64_t elementCount,
                           CNNBatchNormalizationState& state) const;

@@ -6,6 +6,7 @@
 #include "mps/core/kernel/call.hpp"
 #include "mps/core/types/error.hpp"
 #include "mps/distributed/communicator.hpp"
+#include "mps/distributed/joint_gather.hpp"
 #include "mtl/buffer.hpp"
 #include "mtl/command.hpp"
 #include "mtl/memory.hpp"
@@ -16,84 +17,102 @@ namespace {
 
 using detail::StatisticsMergeProblem;
 
-void checkRanks(const Kernel& kernel, const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-                const std::shared_ptr<Communicator>& communicator,
+void checkState(const Kernel& kernel, const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                 const std::shared_ptr<CNNBatchNormalizationState>& state) {
   detail::checkCommandBuffer(kernel, commandBuffer);
-  if (!communicator) throw Error(kernel.describe(), "communicator", "null", "a communicator");
   if (!state) throw Error(kernel.describe(), "batchNormalizationState", "null", "a state");
   detail::checkStates(kernel, "batchNormalizationState", *commandBuffer, StateBatch{state}, 1);
 }
 
+void checkCommunicator(const Kernel& kernel, const std::shared_ptr<Communicator>& communicator) {
+  if (!communicator) throw Error(kernel.describe(), "communicator", "null", "a communicator");
+}
+
+/// A row, or rows, in memory.
+struct Place {
+  std::shared_ptr<mtl::Memory> memory;
+  std::size_t byteOffset = 0;
+  std::size_t bytes = 0;
+
+  [[nodiscard]] mtl::ContentMark mark() const { return {*memory, {byteOffset, bytes}}; }
+};
+
 void recordMergePlan(mtl::CommandBuffer& commandBuffer, const Kernel& kernel,
-                     const StatisticsMergeProblem& problem, const std::shared_ptr<mtl::Memory>& source,
-                     const std::shared_ptr<mtl::Memory>& destination, double count) {
+                     const StatisticsMergeProblem& problem, const Place& source, const Place& destination,
+                     double count) {
   const auto chosen = detail::planFor(*commandBuffer.device(), detail::statisticsMergeBackEnds, problem);
   detail::Operands operands;
-  operands.source = source->address();
-  operands.destination = destination->address();
+  operands.source = source.memory->address() + source.byteOffset;
+  operands.destination = destination.memory->address() + destination.byteOffset;
   operands.scalars[0] = count;
   mtl::Command command;
   command.label = kernel.describe();
-  command.reads = {source};
-  command.writes = {destination};
-  command.retained = {source, destination};
+  command.reads = {source.mark()};
+  command.writes = {destination.mark()};
+  command.retained = {source.memory, destination.memory};
   detail::setRun(command, chosen.plan, operands);
   commandBuffer.append(std::move(command));
 }
 
-/// Leaves the means and M2 of all ranks in the state.
-void recordGather(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const Kernel& kernel,
-                  Communicator& communicator, CNNBatchNormalizationState& state) {
-  StatisticsMergeProblem problem;
-  problem.channels = static_cast<std::int64_t>(state.numberOfFeatureChannels());
-  problem.ranks = communicator.size();
-  const auto rows = [&](int count) {
-    const auto bytes = static_cast<std::size_t>(count * problem.rowLength()) * sizeof(double);
-    return std::make_shared<mtl::Buffer>(communicator.device(), commandBuffer->heap()->allocate(bytes),
-                                         mtl::StorageMode::Private);
-  };
-  const auto own = rows(1);
-  const auto all = rows(communicator.size());
-  const auto& statistics = state.accumulatedStatistics()->memory();
-  recordMergePlan(*commandBuffer, kernel, problem, statistics, own->memory(),
-                  static_cast<double>(state.elementCount()));
-  communicator.allGather(commandBuffer, own, all);
-  problem.merges = true;
-  recordMergePlan(*commandBuffer, kernel, problem, all->memory(), statistics, 0);
-}
-
 }  // namespace
 
-void CNNBatchNormalizationStatistics::gather(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-                                             const std::shared_ptr<Communicator>& communicator,
-                                             std::uint64_t elementCount,
-                                             const std::shared_ptr<CNNBatchNormalizationState>& state) const {
-  checkRanks(*this, commandBuffer, communicator, state);
+/// Leaves the means and M2 of all ranks in the state, and what follows from them.
+void CNNBatchNormalizationStatistics::addTo(detail::JointGather& gather,
+                                            const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                            std::uint64_t elementCount,
+                                            const std::shared_ptr<CNNBatchNormalizationState>& state) const {
   if (elementCount < std::max<std::uint64_t>(1, state->elementCount()))
     throw Error(describe(), "elementCount", std::to_string(elementCount),
                 "that of all ranks, at least 1 and " + std::to_string(state->elementCount()) +
                     ", which this one has");
-  if (communicator->size() == 1) return;
-  mtl::RecordingGuard guard(*commandBuffer);
-  recordGather(commandBuffer, *this, *communicator, *state);
-  recordStatisticsOf(*commandBuffer, elementCount, *state);
-  guard.keep();
+  if (gather.communicator().size() == 1) return;
+  StatisticsMergeProblem pack;
+  pack.channels = static_cast<std::int64_t>(state->numberOfFeatureChannels());
+  StatisticsMergeProblem merge = pack;
+  merge.merges = true;
+  merge.ranks = gather.communicator().size();
+  const auto rowLength = static_cast<std::size_t>(pack.rowLength());
+  const auto& memory = state->accumulatedStatistics()->memory();
+  const Place statistics{memory, 0, state->accumulatedStatistics()->length()};
+  // It may end before the rows are recorded.
+  const auto self = std::static_pointer_cast<const CNNBatchNormalizationStatistics>(shared_from_this());
+  detail::GatheredRow row;
+  row.length = rowLength;
+  row.write = [=, count = static_cast<double>(state->elementCount())](
+                  const std::shared_ptr<mtl::Memory>& rows, std::size_t byteOffset) {
+    recordMergePlan(*commandBuffer, *self, pack, statistics, {rows, byteOffset, rowLength * sizeof(double)},
+                    count);
+  };
+  row.read = [=](const std::shared_ptr<mtl::Memory>& rows, std::size_t byteOffset, std::size_t stride) {
+    StatisticsMergeProblem problem = merge;
+    problem.stride = static_cast<std::int64_t>(stride);
+    const std::size_t numbers = static_cast<std::size_t>(merge.ranks - 1) * stride + rowLength;
+    recordMergePlan(*commandBuffer, *self, problem, {rows, byteOffset, numbers * sizeof(double)}, statistics,
+                    0);
+    self->recordStatisticsOf(*commandBuffer, elementCount, *state);
+  };
+  gather.add(std::move(row));
 }
 
 void CNNBatchNormalizationStatistics::gatherStatistics(
     const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
     const std::shared_ptr<Communicator>& communicator, std::uint64_t elementCount,
     const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationState) {
-  gather(commandBuffer, communicator, elementCount, batchNormalizationState);
+  checkCommunicator(*this, communicator);
+  checkState(*this, commandBuffer, batchNormalizationState);
+  detail::JointGather gather(communicator);
+  addTo(gather, commandBuffer, elementCount, batchNormalizationState);
+  mtl::RecordingGuard guard(*commandBuffer);
+  gather.record(commandBuffer);
+  guard.keep();
   if (communicator->size() > 1) batchNormalizationState->didImportStatistics(elementCount);
 }
 
 void CNNBatchNormalizationStatistics::gatherForUpdate(
-    const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-    const std::shared_ptr<Communicator>& communicator, std::uint64_t elementCount,
-    const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationState) {
-  gather(commandBuffer, communicator, elementCount, batchNormalizationState);
+    const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, detail::JointGather& gather,
+    std::uint64_t elementCount, const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationState) {
+  checkState(*this, commandBuffer, batchNormalizationState);
+  addTo(gather, commandBuffer, elementCount, batchNormalizationState);
   batchNormalizationState->didMergeStatistics(elementCount);
 }
 
@@ -101,7 +120,8 @@ void CNNBatchNormalizationStatisticsGradient::reduceGradients(
     const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
     const std::shared_ptr<Communicator>& communicator,
     const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationState) {
-  checkRanks(*this, commandBuffer, communicator, batchNormalizationState);
+  checkCommunicator(*this, communicator);
+  checkState(*this, commandBuffer, batchNormalizationState);
   if (!batchNormalizationState->hasGradientStatistics())
     throw Error(describe(), "batchNormalizationState", "without a statistics gradient",
                 "one with this rank's part, if only of no images");

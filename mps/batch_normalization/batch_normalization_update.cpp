@@ -40,11 +40,11 @@ class BatchNormalizationUpdate final : public LayerUpdate {
     return buffersOf(gradientStates);
   }
   void mergeStatistics(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-                       const StateBatch& gradientStates, const std::shared_ptr<Communicator>& communicator,
+                       const StateBatch& gradientStates, JointGather& gather,
                        std::uint64_t elementCount) override {
     if (!forward_->computesStatistics()) return;
     CNNBatchNormalizationStatistics::create(forward_->device())
-        ->gatherForUpdate(commandBuffer, communicator, elementCount,
+        ->gatherForUpdate(commandBuffer, gather, elementCount,
                           std::static_pointer_cast<CNNBatchNormalizationState>(gradientStates[0]));
   }
   [[nodiscard]] std::vector<NamedBuffer> parameters() const override {

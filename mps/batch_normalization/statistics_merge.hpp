@@ -17,7 +17,7 @@ namespace mps::detail {
 /// | | source | destination | scalars[0] |
 /// |---|---|---|---|
 /// | Pack | means and M2 | a row | elements |
-/// | Merge | a row of each rank | means and M2 of all | |
+/// | Merge | a row of each rank, each `stride` numbers behind the one before it | means and M2 of all | |
 ///
 /// Parts are merged in the order of ranks: n = nA + nB, d = meanB - meanA, mean = meanA + d nB / n,
 /// M2 = M2A + M2B + d^2 nA nB / n. Parts without elements do not count.
@@ -25,9 +25,10 @@ struct StatisticsMergeProblem {
   bool merges = false;  ///< else packs
   std::int64_t channels = 0;
   std::int64_t ranks = 1;
+  std::int64_t stride = 0;
 
   bool operator==(const StatisticsMergeProblem&) const = default;
-  [[nodiscard]] std::size_t hash() const { return hashOf(merges, channels, ranks); }
+  [[nodiscard]] std::size_t hash() const { return hashOf(merges, channels, ranks, stride); }
   [[nodiscard]] std::string describe() const {
     return (merges ? "merge of statistics of " + std::to_string(ranks) + " ranks, "
                    : std::string("packing of statistics, ")) +

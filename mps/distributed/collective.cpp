@@ -29,6 +29,17 @@ std::string Collective::describe() const {
   return text;
 }
 
+std::shared_ptr<const CollectiveWork> CollectiveEngine::workOf(
+    const std::shared_ptr<CollectiveEngine>& engine, Collective collective) {
+  const std::lock_guard lock(engine->worksMutex_);
+  std::erase_if(engine->works_, [](const auto& work) { return work.expired(); });
+  for (const auto& known : engine->works_)
+    if (auto work = known.lock(); work && work->collective == collective) return work;
+  auto work = std::make_shared<const CollectiveWork>(CollectiveWork{engine, std::move(collective)});
+  engine->works_.push_back(work);
+  return work;
+}
+
 void CollectiveEngine::gatherFromHost(mtl::Stream& stream, std::vector<std::byte>& own,
                                       std::vector<std::byte>& all) {
   Collective collective;

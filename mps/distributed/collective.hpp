@@ -27,6 +27,8 @@ enum class CollectiveType : std::uint8_t { Float16, Float32, Float64, Byte };
 struct CollectiveArray {
   std::byte* address = nullptr;
   std::size_t count = 0;
+
+  bool operator==(const CollectiveArray&) const = default;
 };
 
 /// One collective operation as one rank takes part in it.
@@ -40,6 +42,7 @@ struct Collective {
       nullptr;   ///< AllGather: this rank's part, which may lie at its place in the array
   int root = 0;  ///< Broadcast
 
+  bool operator==(const Collective&) const = default;
   /// "all-reduce of 10 float32 in 2 arrays"
   [[nodiscard]] std::string describe() const;
   [[nodiscard]] std::size_t elements() const;
@@ -65,6 +68,17 @@ struct CollectiveFailure {
   std::vector<int> missing;  ///< ranks that did not come, where it is known
 };
 
+class CollectiveEngine;
+
+/// What the commands of a collective do; equal collectives of an engine share one, so that a device knows them again and can
+/// replay them.
+struct CollectiveWork {
+  std::shared_ptr<CollectiveEngine> engine;
+  Collective collective;
+  /// Stand for its two commands, where it overlaps others.
+  char begin = 0, end = 0;
+};
+
 /// Where one rank's collectives run. All ranks start the same ones in the same order.
 class CollectiveEngine {
  public:
@@ -81,6 +95,9 @@ class CollectiveEngine {
   /// @param overlaps whether the stream's next work may run meanwhile
   virtual std::unique_ptr<PendingCollective> start(mtl::Stream& stream, Collective collective,
                                                    bool overlaps) = 0;
+  /// Of this engine, which the caller has shared. For any thread.
+  [[nodiscard]] static std::shared_ptr<const CollectiveWork> workOf(
+      const std::shared_ptr<CollectiveEngine>& engine, Collective collective);
   /// Whether progress() must be called now and then while collectives overlap other work.
   [[nodiscard]] virtual bool needsProgress() const { return false; }
   virtual void progress() {}
@@ -127,6 +144,8 @@ class CollectiveEngine {
   std::shared_ptr<State> state_ = std::make_shared<State>();
   std::chrono::milliseconds timeout_ = std::chrono::seconds(60);
   bool isFirst_ = true;
+  std::mutex worksMutex_;
+  std::vector<std::weak_ptr<const CollectiveWork>> works_;  ///< kept by commands and replays
 };
 
 }  // namespace mps::detail

@@ -21,8 +21,10 @@
 namespace mps {
 
 using detail::Collective;
+using detail::CollectiveEngine;
 using detail::CollectiveKind;
 using detail::CollectiveType;
+using detail::CollectiveWork;
 using detail::PendingCollective;
 
 namespace {
@@ -61,7 +63,7 @@ Collective broadcastFrom(int root) {
 /// What the commands share; each runs on the device's thread.
 class Communicator::Reduction {
  public:
-  Collective collective;
+  std::shared_ptr<const CollectiveWork> work;
   std::unique_ptr<PendingCollective> pending;
   std::vector<Part> parts;
 };
@@ -165,8 +167,10 @@ void Communicator::record(mtl::CommandBuffer& commandBuffer, Collective collecti
     command.retained.push_back(source->memory);
   }
   command.label = communicatorName;
-  command.run = [engine = engine_, collective = std::move(collective)](mtl::Stream& stream) {
-    engine->start(stream, collective, false)->finish(stream);
+  const auto work = CollectiveEngine::workOf(engine_, std::move(collective));
+  command.replay.work = work;
+  command.run = [work](mtl::Stream& stream) {
+    work->engine->start(stream, work->collective, false)->finish(stream);
   };
   commandBuffer.append(std::move(command));
 }
@@ -279,19 +283,21 @@ std::shared_ptr<Communicator::Reduction> Communicator::startAllReduce(
   mtl::CommandBuffer& recorded = checked(commandBuffer);
   auto reduction = std::make_shared<Reduction>();
   if (!engine_) return reduction;
-  reduction->collective = sumOf(CollectiveType::Float32);
+  Collective sum = sumOf(CollectiveType::Float32);
   mtl::Command command;
   command.label = communicatorName;
   for (const auto& buffer : buffers) {
     const Part part = partOf("buffers", buffer);
     reduction->parts.push_back(part);
-    reduction->collective.arrays.push_back({part.memory->address(), part.bytes / sizeof(float)});
+    sum.arrays.push_back({part.memory->address(), part.bytes / sizeof(float)});
     command.reads.emplace_back(part.memory);
     command.writes.emplace_back(part.memory);
     command.retained.push_back(part.memory);
   }
-  command.run = [engine = engine_, reduction](mtl::Stream& stream) {
-    reduction->pending = engine->start(stream, reduction->collective, true);
+  reduction->work = CollectiveEngine::workOf(engine_, std::move(sum));
+  command.replay.work = {reduction->work, &reduction->work->begin};
+  command.run = [reduction](mtl::Stream& stream) {
+    reduction->pending = reduction->work->engine->start(stream, reduction->work->collective, true);
   };
   recorded.append(std::move(command));
   return reduction;
@@ -307,7 +313,8 @@ void Communicator::finish(const std::shared_ptr<mtl::CommandBuffer>& commandBuff
     command.writes.emplace_back(part.memory);
     command.retained.push_back(part.memory);
   }
-  command.run = [engine = engine_, reduction](mtl::Stream& stream) {
+  command.replay.work = {reduction->work, &reduction->work->end};
+  command.run = [reduction](mtl::Stream& stream) {
     const auto pending = std::move(reduction->pending);
     pending->finish(stream);
   };

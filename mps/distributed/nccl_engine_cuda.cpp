@@ -27,10 +27,12 @@ static_assert(sizeof(NcclId) == sizeof(ncclUniqueId));
 /// Sets variables that NCCL alone reads, where the user has not, while it reads them; then the environment is as before.
 class NcclVariables {
  public:
-  explicit NcclVariables(const std::string& meetingPlace) : lock_(mutex()) {
+  explicit NcclVariables(const std::string& meetingPlace = "") : lock_(mutex()) {
     if (!meetingPlace.empty()) set("NCCL_COMM_ID", meetingPlace);
     // Sums in the switch have other bits from run to run.
     set("NCCL_NVLS_ENABLE", "0");
+    // One rank may replay what another one runs; memory that a graph registers would be the business of both.
+    set("NCCL_GRAPH_REGISTER", "0");
   }
   ~NcclVariables() {
     for (const char* name : set_) unsetenv(name);
@@ -140,7 +142,9 @@ class Outstanding {
 
 /// NCCL's kernels wait for other ranks for ever: a thread looks at the age of the oldest collective and at what NCCL itself
 /// has noticed, and aborts the communicator.
-class NcclEngine final : public CollectiveEngine {
+///
+/// Of what is captured it knows the launches of the graph alone: the oldest collective is then one of that graph.
+class NcclEngine final : public CollectiveEngine, public mtl::cuda::LaunchWatch {
  public:
   NcclEngine(int device, ncclComm_t communicator, int rank, int size, RollCall callRoll)
       : CollectiveEngine(rank, size),
@@ -165,21 +169,35 @@ class NcclEngine final : public CollectiveEngine {
 
   std::unique_ptr<PendingCollective> start(mtl::Stream& stream, Collective collective,
                                            bool overlaps) override {
-    const cudaStream_t main = mtl::cuda::asCuda(stream).handle();
-    letFail();
+    mtl::cuda::Stream& own = mtl::cuda::asCuda(stream);
+    const cudaStream_t main = own.handle();
+    if (own.isCaptured())
+      own.watchLaunches(*this);
+    else
+      letFail();
+    const auto enqueue = [&](cudaStream_t where) {
+      own.isCaptured() ? capture(collective, where) : this->enqueue(collective, where);
+    };
     if (!overlaps) {
-      enqueue(collective, main);
+      enqueue(main);
       return std::make_unique<Pending>();
     }
     Event begin;
     begin.record(main);
     begin.makeWait(overlapping_);
-    enqueue(collective, overlapping_);
+    enqueue(overlapping_);
     auto pending = std::make_unique<Pending>();
     pending->end.emplace();
     pending->end->record(overlapping_);
     return pending;
   }
+
+  void willLaunch(mtl::cuda::Stream& stream, std::size_t count) override {
+    letFail();
+    outstanding_.begin("one of " + std::to_string(count) + " operations that are replayed", nextTimeout(),
+                       stream.handle());
+  }
+  void didLaunch(mtl::cuda::Stream& stream) override { outstanding_.end(stream.handle()); }
 
   void gatherFromHost(mtl::Stream& stream, std::vector<std::byte>& own,
                       std::vector<std::byte>& all) override {
@@ -250,6 +268,18 @@ class NcclEngine final : public CollectiveEngine {
     outstanding_.begin(collective.describe(), nextTimeout(), stream);
     call(collective, stream);
     outstanding_.end(stream);
+  }
+
+  /// NCCL reads the variables once, when it captures for the first time.
+  void capture(const Collective& collective, cudaStream_t stream) const {
+    static std::once_flag isFirst;
+    bool isDone = false;
+    std::call_once(isFirst, [&] {
+      const NcclVariables variables;
+      call(collective, stream);
+      isDone = true;
+    });
+    if (!isDone) call(collective, stream);
   }
 
   void call(const Collective& collective, cudaStream_t stream) const {

@@ -59,6 +59,7 @@ class CapturedGraph final : public ReplayCache::Recording {
     const std::lock_guard lock(captureMutex());
     check(cudaStreamBeginCapture(handle, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
     std::exception_ptr failure;
+    stream_.collectWatches(&watches_);
     try {
       for (Command& command : commands) captureCommand(command);
       nodeCount_ = CaptureState(handle).nodeCount();
@@ -66,6 +67,7 @@ class CapturedGraph final : public ReplayCache::Recording {
       failure = std::current_exception();
     }
     stream_.collectNodes(nullptr);
+    stream_.collectWatches(nullptr);
     const cudaError_t ended = cudaStreamEndCapture(handle, &graph_);
     if (failure) {
       cudaGetLastError();  // that the capture is invalid follows from the failure
@@ -93,7 +95,11 @@ class CapturedGraph final : public ReplayCache::Recording {
     return isUpdated;
   }
 
-  void launch() override { check(cudaGraphLaunch(executable_, stream_.handle()), "cudaGraphLaunch"); }
+  void launch() override {
+    for (const auto& [watch, count] : watches_) watch->willLaunch(stream_, count);
+    check(cudaGraphLaunch(executable_, stream_.handle()), "cudaGraphLaunch");
+    for (const auto& [watch, count] : watches_) watch->didLaunch(stream_);
+  }
 
  private:
   /// One command's nodes.
@@ -115,6 +121,7 @@ class CapturedGraph final : public ReplayCache::Recording {
   cudaGraph_t graph_ = nullptr;
   cudaGraphExec_t executable_ = nullptr;
   std::vector<Part> parts_;
+  Stream::LaunchWatches watches_;
   std::size_t nodeCount_ = 0;
 };
 

@@ -1,5 +1,7 @@
 #include "mtl/cuda/stream.hpp"
 
+#include <algorithm>
+
 #include "mtl/command.hpp"
 #include "mtl/cuda/captured_graph.hpp"
 #include "mtl/cuda/cudnn.hpp"
@@ -64,6 +66,14 @@ std::unique_ptr<mtl::Stream::Moment> Stream::moment() {
 const CudnnHandle& Stream::cudnn() {
   if (!cudnn_) cudnn_ = std::make_unique<CudnnHandle>(handle_);
   return *cudnn_;
+}
+
+void Stream::watchLaunches(LaunchWatch& watch) {
+  const auto found = std::ranges::find(*watches_, &watch, &LaunchWatches::value_type::first);
+  if (found == watches_->end())
+    watches_->emplace_back(&watch, 1);
+  else
+    ++found->second;
 }
 
 void Stream::launch(const void* kernel, dim3 grid, dim3 block, void** arguments, std::size_t sharedBytes,

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstddef>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "mtl/command.hpp"
@@ -11,6 +13,20 @@
 namespace mtl::cuda {
 
 class CudnnHandle;
+class Stream;
+
+/// Whoever must do something at each launch of a graph that holds work of his.
+class LaunchWatch {
+ public:
+  LaunchWatch() = default;
+  virtual ~LaunchWatch() = default;
+  LaunchWatch(const LaunchWatch&) = delete;
+  LaunchWatch& operator=(const LaunchWatch&) = delete;
+
+  /// @param count of his calls of Stream::watchLaunches() in this graph @throws Error where it must not be launched
+  virtual void willLaunch(Stream& stream, std::size_t count) = 0;
+  virtual void didLaunch(Stream& stream) = 0;
+};
 
 /// A CUDA stream: a command is one or a few launches on it. The executing thread launches and does not wait.
 /// Sequences of commands that come again are replayed as CUDA graphs.
@@ -50,12 +66,21 @@ class Stream final : public mtl::Stream {
     std::span<const cudaGraphNode_t> nodes;  ///< those that are left
   };
   void updateNodes(NodeUpdate* update) { update_ = update; }
+  /// Whether what is given to the stream now becomes part of a graph.
+  [[nodiscard]] bool isCaptured() const { return nodes_ != nullptr; }
+  /// Who watches the launches of a graph, and how often he has asked for it.
+  using LaunchWatches = std::vector<std::pair<LaunchWatch*, std::size_t>>;
+  /// Where they are put from now on; null: nowhere.
+  void collectWatches(LaunchWatches* watches) { watches_ = watches; }
+  /// While isCaptured(). @param watch outlives the commands' replay keys
+  void watchLaunches(LaunchWatch& watch);
   /// @}
 
  private:
   cudaStream_t handle_ = nullptr;
   std::unique_ptr<CudnnHandle> cudnn_;
   std::vector<cudaGraphNode_t>* nodes_ = nullptr;
+  LaunchWatches* watches_ = nullptr;
   NodeUpdate* update_ = nullptr;
   ReplayCache replays_;
 };

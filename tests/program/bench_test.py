@@ -71,7 +71,7 @@ class Bench(ProgramTest):
         for options, sentence in ((["--profile", "lenet", "--filter", "x"], "bench: --filter is about kernels, --profile about one net; "
                                                                              "give one of them"),
                                   (["--profile", "lenet", "--json", trace], "bench: --json does not go with --profile"),
-                                  (["--batch", 4], "bench: --batch is about --data or --profile; give one of them")):
+                                  (["--batch", 4], "bench: --batch is about --data or --profile, or several ranks; give one of them")):
             done = run("bench", *options)
             self.assertEqual((done.returncode, done.stderr), (2, f"unmetal: {sentence}\n"))
         self.assertNotEqual(run("bench", "--profile", "no-net").returncode, 0)

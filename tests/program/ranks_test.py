@@ -265,9 +265,13 @@ class Ranks(ProgramTest):
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         lines = done.stdout.splitlines()
         self.assertEqual(lines[0], "lenet step float32 28x28x1 batch 16 on each of 2 ranks, joined by MPI")
-        for line, words in zip(lines[1:], ("each for itself", "together", "together, statistics of the whole batch")):
-            self.assertRegex(line, rf"^  {words} +[0-9.]+ ms +\d+ images/s +\d+ %$")
-        self.assertRegex(lines[4], r"^  sum of 61706 gradients +[0-9.]+ ms$")
+        steps = ("each for itself", "each in a group of one", "together", "together, statistics of the whole batch")
+        for line, words in zip(lines[1:], steps):
+            self.assertRegex(line, rf"^  {words} +[0-9.]+ ms +\d+ images/s +[0-9.]+ % +[0-9.]+ MiB$")
+        self.assertRegex(lines[5], r"^  sum of 61706 gradients +[0-9.]+ ms$")
+        done = self.mpirun(2, ["bench", "--filter", "lenet", "--batch", 3])
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertEqual(re.findall(r"lenet.* batch (\d+) on each", done.stdout), ["3"])
         self.expect_refused(self.mpirun(2, ["bench", "--filter", "nothing"]), "--filter nothing: no net")
 
     def test_wrong_devices(self):

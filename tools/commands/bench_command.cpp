@@ -131,9 +131,10 @@ void addBenchCommand(CLI::App& program) {
   addPictureOptions(*command, arguments->loading.pictures);
   addAugmentOption(*command, arguments->augmentation);
   command
-      ->add_option(
-          "--batch", arguments->loading.batchSize,
-          "Of the loader, or of the net of --profile: pictures in a batch [64; of a net that of its row]")
+      ->add_option("--batch", arguments->loading.batchSize,
+                   "Of the loader, of the net of --profile, or of each of several ranks: pictures in a batch "
+                   "[64; of a net that "
+                   "of its row]")
       ->type_name("N")
       ->check(wholeNumber(1));
   for (const char* name : {"--skip-bad", "--augment"}) command->get_option(name)->needs(data);
@@ -160,17 +161,21 @@ void addBenchCommand(CLI::App& program) {
   command->callback([arguments, command] {
     const bool isProfile = command->count("--profile") > 0;
     const bool isLoading = command->count("--data") > 0;
-    for (const char* name : {"--picture-size", "--batch"})
-      if (command->count(name) > 0 && !isProfile && !isLoading)
-        throw mps::Error(std::string("bench: ") + name + " is about --data or --profile; give one of them");
-    if (isOneOfSeveral(arguments->ranks)) {
+    const bool isRank = isOneOfSeveral(arguments->ranks);
+    const bool hasBatch = command->count("--batch") > 0;
+    if (command->count("--picture-size") > 0 && !isProfile && !isLoading)
+      throw mps::Error("bench: --picture-size is about --data or --profile; give one of them");
+    if (hasBatch && !isProfile && !isLoading && !isRank)
+      throw mps::Error("bench: --batch is about --data or --profile, or several ranks; give one of them");
+    if (isRank) {
       for (const char* name :
            {"--data", "--profile", "--implementation", "--megabytes", "--json", "--allow-reduced-precision"})
         if (command->count(name) > 0)
           throw mps::Error(std::string("bench: ") + name + " is not for several ranks");
       return runAsRank(arguments->device, arguments->ranks, "",
                        [&](const auto& device, const train::detail::Ranks& ranks) {
-                         benchRanks(device, ranks, arguments->filter);
+                         benchRanks(device, ranks, arguments->filter,
+                                    hasBatch ? arguments->loading.batchSize : 0);
                        });
     }
     if (!isLoading && !isProfile) return runBench(*arguments);
@@ -183,7 +188,7 @@ void addBenchCommand(CLI::App& program) {
       for (const char* name : {"--data", "--json"})
         if (command->count(name) > 0)
           throw mps::Error(std::string("bench: ") + name + " does not go with --profile");
-      return runProfile(*arguments, command->count("--batch") > 0, command->count("--picture-size") > 0);
+      return runProfile(*arguments, hasBatch, command->count("--picture-size") > 0);
     }
     if (command->count("--allow-reduced-precision") > 0)
       throw mps::Error(

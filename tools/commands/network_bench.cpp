@@ -278,13 +278,20 @@ double slowest(const train::detail::Ranks& ranks, const std::function<void(int)>
   return mps::detail::summarize(milliseconds).milliseconds;
 }
 
-double stepOf(const std::shared_ptr<mtl::Device>& device, const NetworkOptions& options,
-              const train::detail::Ranks& ranks, const train::detail::Ranks& joined, bool synchronizes) {
+struct RankStep {
+  double milliseconds = 0;
+  std::size_t bytes = 0;  ///< that the device has given away; what earlier steps had serves later ones
+};
+
+/// @param joined who do it as one; null: each rank for itself
+RankStep stepOf(const std::shared_ptr<mtl::Device>& device, const NetworkOptions& options,
+                const train::detail::Ranks& ranks, const train::detail::Ranks& joined, bool synchronizes) {
   RepeatedStep step(device, options, joined, synchronizes);
-  return slowest(ranks, [&](int repetitions) {
+  const double milliseconds = slowest(ranks, [&](int repetitions) {
     step.run(repetitions);
     step.finish();
   });
+  return {milliseconds, device->currentAllocatedSize()};
 }
 
 double sumOf(const train::detail::Ranks& ranks, std::size_t values) {
@@ -308,20 +315,22 @@ bool hasWords(const std::string& text, const std::string& words) {
 void benchRanksOn(const std::shared_ptr<mtl::Device>& device, const train::detail::Ranks& ranks,
                   const NetworkOptions& options, const std::string& title) {
   // On the other ranks, too: a machine's processors are busy then, as they are when the ranks work together.
-  const double alone = stepOf(device, options, ranks, nullptr, false);
-  const double own = stepOf(device, options, ranks, ranks, false);
-  const double synchronized = stepOf(device, options, ranks, ranks, true);
+  const RankStep alone = stepOf(device, options, ranks, nullptr, false);
+  const RankStep groupOfOne = stepOf(device, options, ranks, mps::Communicator::create(device), true);
+  const RankStep own = stepOf(device, options, ranks, ranks, false);
+  const RankStep synchronized = stepOf(device, options, ranks, ranks, true);
   const std::size_t values = buildNetwork(device, options).parameterCount;
   const double sum = sumOf(ranks, values);
   if (ranks->rank() != 0) return;
   std::printf("%s on each of %d ranks, joined by %s\n", title.c_str(), ranks->size(),
               ranks->engineName().c_str());
-  const auto print = [&](const char* what, double milliseconds) {
-    std::printf("  %-38s %9.3f ms  %9.0f images/s  %4.0f %%\n", what, milliseconds,
-                1e3 * static_cast<double>(options.batchSize) * ranks->size() / milliseconds,
-                100 * alone / milliseconds);
+  const auto print = [&](const char* what, const RankStep& step) {
+    std::printf("  %-38s %9.3f ms  %9.0f images/s  %5.1f %%  %8.1f MiB\n", what, step.milliseconds,
+                1e3 * static_cast<double>(options.batchSize) * ranks->size() / step.milliseconds,
+                100 * alone.milliseconds / step.milliseconds, static_cast<double>(step.bytes) * 0x1p-20);
   };
   print("each for itself", alone);
+  print("each in a group of one", groupOfOne);
   print("together", own);
   print("together, statistics of the whole batch", synchronized);
   std::printf("  %-38s %9.3f ms\n", ("sum of " + std::to_string(values) + " gradients").c_str(), sum);
@@ -331,15 +340,18 @@ void benchRanksOn(const std::shared_ptr<mtl::Device>& device, const train::detai
 }  // namespace
 
 void benchRanks(const std::shared_ptr<mtl::Device>& device, const train::detail::Ranks& ranks,
-                const std::string& filter) {
+                const std::string& filter, std::size_t batch) {
   bool isFound = false;
-  for (const TimedStep& step : stepsFor(*device, false)) {
+  std::set<std::string> seen;
+  for (TimedStep step : stepsFor(*device, false)) {
+    if (batch > 0) step.batch = batch;
     const NetworkOptions options = optionsOf(step);
     const std::string title = step.network + " step " + nameOf(step.format) + " " + shapeOf(options) +
                               " batch " + std::to_string(step.batch);
     if (!hasWords(title, filter) || (step.takesLong && filter.find(step.network) == std::string::npos))
       continue;
     isFound = true;
+    if (!seen.insert(title).second) continue;  // rows that differ in their batches alone
     benchRanksOn(device, ranks, options, title);
   }
   if (!isFound)

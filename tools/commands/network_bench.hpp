@@ -39,11 +39,12 @@ namespace unmetal {
 /// @param cpuMayRound whether convolutions on a CPU may multiply bfloat16 numbers
 void benchNetworks(mps::detail::Bench& bench, const DeviceOptions& device, bool cpuMayRound);
 
-/// The same steps on each of several ranks, which all call it: the time of one rank alone, of all with batch normalisation of
-/// each rank's own pictures and of the whole batch, and of the sum of all gradients. Printed by rank 0.
-/// @param filter words of the rows @throws mps::Error where there is none
+/// The same steps on each of several ranks, which all call it: the time of one rank alone, without a communicator and with one
+/// of its own, of all with batch normalisation of each rank's own pictures and of the whole batch, and of the sum of all
+/// gradients. Printed by rank 0, with the memory that its device has given away by then.
+/// @param filter words of the rows @param batch pictures of each rank; 0: those of the row @throws mps::Error where there is none
 void benchRanks(const std::shared_ptr<mtl::Device>& device, const train::detail::Ranks& ranks,
-                const std::string& filter);
+                const std::string& filter, std::size_t batch);
 
 /// What `unmetal bench --profile` is asked for.
 struct ProfileRequest {

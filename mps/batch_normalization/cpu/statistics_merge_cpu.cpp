@@ -24,7 +24,7 @@ class StatisticsMergePlan final : public Plan {
     for (std::int64_t c = 0; c < problem_.channels; ++c) {
       MergedStatistics merged;
       for (std::int64_t rank = 0; rank < problem_.ranks; ++rank) {
-        const double* row = rows + rank * problem_.rowLength();
+        const double* row = rows + rank * problem_.stride;
         merged.add(row[2 * problem_.channels], row[c], row[problem_.channels + c]);
       }
       result[c] = merged.mean;

@@ -15,12 +15,12 @@ __global__ void packStatistics(const double* statistics, std::int64_t length, do
 }
 
 __global__ void mergeStatistics(const double* rows, std::int64_t channels, std::int64_t ranks,
-                                double* result) {
+                                std::int64_t stride, double* result) {
   const std::int64_t c = std::int64_t{blockIdx.x} * kMergeThreads + threadIdx.x;
   if (c >= channels) return;
   MergedStatistics merged;
   for (std::int64_t rank = 0; rank < ranks; ++rank) {
-    const double* row = rows + rank * (2 * channels + 1);
+    const double* row = rows + rank * stride;
     merged.add(row[2 * channels], row[c], row[channels + c]);
   }
   result[c] = merged.mean;
@@ -36,7 +36,7 @@ class StatisticsMergePlan final : public Plan {
     auto* destination = reinterpret_cast<double*>(operands.destination);
     if (problem_.merges)
       mtl::cuda::launch(stream, mergeStatistics, gridOver(problem_.channels), dim3(kMergeThreads), 0, source,
-                        problem_.channels, problem_.ranks, destination);
+                        problem_.channels, problem_.ranks, problem_.stride, destination);
     else
       mtl::cuda::launch(stream, packStatistics, gridOver(problem_.rowLength()), dim3(kMergeThreads), 0,
                         source, 2 * problem_.channels, operands.scalars[0], destination);

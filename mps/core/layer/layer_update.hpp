@@ -14,13 +14,10 @@ class Buffer;
 class CommandBuffer;
 }  // namespace mtl
 
-namespace mps {
-class Communicator;
-}
-
 namespace mps::detail {
 
 class DeferredUpdates;
+class JointGather;
 class UpdateCounter;
 
 /// The label under the sums of gradients.
@@ -59,11 +56,10 @@ class LayerUpdate {
   /// every rank. Records what comes before the sum.
   virtual std::vector<std::shared_ptr<mtl::Buffer>> gradientsToSum(
       const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const StateBatch& gradientStates) = 0;
-  /// On one of several ranks that have each taken the statistics of their own images: lets the update have those of all.
-  /// @param elementCount of the layer's source, per feature channel, of all ranks
+  /// On one of several ranks that have each taken the statistics of their own images: lets the update have those of all, when
+  /// what it adds to `gather` is recorded. @param elementCount of the layer's source, per feature channel, of all ranks
   virtual void mergeStatistics(const std::shared_ptr<mtl::CommandBuffer>& /*commandBuffer*/,
-                               const StateBatch& /*gradientStates*/,
-                               const std::shared_ptr<Communicator>& /*communicator*/,
+                               const StateBatch& /*gradientStates*/, JointGather& /*gather*/,
                                std::uint64_t /*elementCount*/) {}
   /// In place of an encode of a gradient kernel where this rank has no images.
   virtual void clearGradients(mtl::CommandBuffer& /*commandBuffer*/, const StateBatch& /*gradientStates*/) {}

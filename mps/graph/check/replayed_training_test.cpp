@@ -12,10 +12,10 @@
 #include <vector>
 
 #include "mps/graph/check/test_network.hpp"
+#include "mps/graph/check/test_replaying_stream.hpp"
 #include "mtl/check/test_devices.hpp"
 #include "mtl/command.hpp"
 #include "mtl/cpu/stream.hpp"
-#include "mtl/replay_cache.hpp"
 #include "mtl/submission.hpp"
 
 /// Devices may keep the commands of a step and replay them (docs/architecture.md); nobody must notice. A step
@@ -294,43 +294,6 @@ TEST_P(ReplayedResults, OfDropoutDifferFromStepToStep) {
     for (std::size_t j = 0; j < i; ++j) EXPECT_NE(found[i], found[j]) << i << " and " << j;
 }
 
-/// Replays on the CPU as a GPU does: a sequence that comes again runs what it was recorded from, but for
-/// commands whose key says that they changed.
-class ReplayingStream final : public mtl::cpu::Stream {
- public:
-  /// @param updatable of three commands in a row so many can be updated
-  explicit ReplayingStream(std::size_t updatable)
-      : Stream(2), cache_([this, updatable](std::span<mtl::Command> commands) {
-          return std::make_unique<Recording>(*this, commands, updatable);
-        }) {}
-  bool replay(std::span<mtl::Command> commands) override { return cache_.run(commands); }
-  [[nodiscard]] std::size_t launchCount() const { return cache_.launchCount(); }
-
- private:
-  class Recording final : public mtl::ReplayCache::Recording {
-   public:
-    Recording(mtl::Stream& stream, std::span<mtl::Command> commands, std::size_t updatable)
-        : stream_(stream), updatable_(updatable) {
-      for (const mtl::Command& command : commands) work_.push_back(command.run);
-    }
-    [[nodiscard]] bool canUpdate(std::size_t index) const override { return index % 3 < updatable_; }
-    bool update(std::size_t index, mtl::Command& command) override {
-      work_[index] = command.run;
-      return true;
-    }
-    void launch() override {
-      for (const auto& work : work_) work(stream_);
-    }
-
-   private:
-    mtl::Stream& stream_;
-    std::size_t updatable_;
-    std::vector<std::function<void(mtl::Stream&)>> work_;
-  };
-
-  mtl::ReplayCache cache_;
-};
-
 /// Whatever the work of a step depends on is in the keys of its commands.
 TEST(ReplayKeys, D23OfATrainingStepSayAllThatItDoes) {
   const auto device = mtl::newCPUDevice(2);
@@ -359,7 +322,7 @@ TEST(ReplayKeys, D23OfATrainingStepSayAllThatItDoes) {
   mtl::cpu::Stream direct(2);
   const auto expected = trained(direct);
   for (std::size_t updatable = 0; updatable <= 3; ++updatable) {
-    ReplayingStream replaying(updatable);
+    test::ReplayingStream replaying(updatable);
     EXPECT_EQ(trained(replaying), expected) << updatable;
     EXPECT_GT(replaying.launchCount(), 0U);
   }

@@ -4,6 +4,7 @@
 #include "mps/core/kernel/graph_traits.hpp"
 #include "mps/core/types/error.hpp"
 #include "mps/distributed/batch_share.hpp"
+#include "mps/distributed/joint_gather.hpp"
 #include "mps/graph/run/graph_run.hpp"
 #include "mtl/command_buffer.hpp"
 
@@ -82,12 +83,14 @@ void GraphExecutor::sumGradients(Run& run, StepIndex last) {
 void GraphExecutor::finishSums(Run& run) {
   run.reduction->finish(run.commandBuffer);
   if (run.graph.synchronizesBatchNormalization()) return;
+  JointGather gather(run.graph.communicator());
   for (const Run::WaitingUpdate& waiting : run.waitingUpdates) {
     const ProgramStep& step = program_->steps[waiting.gradient];
     const ImageDescriptor& source = run.layout.images[program_->steps[step.forward].sources[0]];
-    step.update->mergeStatistics(run.commandBuffer, run.states[step.sourceStates[0]],
-                                 run.graph.communicator(), run.totalCount * source.width() * source.height());
+    step.update->mergeStatistics(run.commandBuffer, run.states[step.sourceStates[0]], gather,
+                                 run.totalCount * source.width() * source.height());
   }
+  gather.record(run.commandBuffer);
 }
 
 void GraphExecutor::encodeAgreement(const NNGraph& graph,
