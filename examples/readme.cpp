@@ -14,6 +14,7 @@ int main() {  // Which of ten kinds of clothes is in a picture of 28x28 pixels?
 
   const auto again = Network::load("clothes.safetensors");
   const auto result = again.evaluate(test);
-  const auto first = again.predict(test)[9];  // of the first picture: the probability of class 9
-  std::printf("%.1f %% are right, the first is an ankle boot by %.2f\n", 100 * result.accuracy(), first);
+  const auto first = again.predict(test)[9];  // of the first picture: that of class 9
+  std::printf("%.1f %% are right\n", 100 * result.accuracy());
+  std::printf("the first is an ankle boot by %.2f\n", first);
 }

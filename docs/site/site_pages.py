@@ -108,7 +108,16 @@ def colour_examples(app, document):
             block["language"] = "cpp"
 
 
+def name_readme(app, page, template, context, document):
+    """In links to the next and to the former page: README has the title of the first page."""
+    for side in ("next", "prev"):
+        neighbour = context.get(side)
+        if neighbour and neighbour["title"] == "unmetal" and neighbour["link"].endswith("README.html"):
+            neighbour["title"] = "README and first training"
+
+
 def setup(app):
+    app.connect("html-page-context", name_readme)
     app.connect("source-read", link_sources)
     app.connect("doctree-read", colour_examples)
     app.add_directive("header-example", HeaderExample)

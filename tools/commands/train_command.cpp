@@ -237,8 +237,8 @@ void addTrainCommand(CLI::App& program) {
       ->capture_default_str();
   command->add_flag(
       "--tensorboard", options->tensorBoard,
-      "Write event files beside metrics.csv: scalars, histograms of weights, mistakes as pictures, the "
-      "layers");
+      "Write event files beside metrics.csv: scalars, histograms of weights and their gradients, mistakes "
+      "as pictures, the layers");
   auto* resume = command->add_flag(
       "--resume", options->resume,
       "Go on from the checkpoint.safetensors of --out, with its options; epochs, learning rate "

@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -12,11 +13,15 @@
 
 #include "mps/core/types/error.hpp"
 #include "mps/weights/test_folder.hpp"
+#include "mtl/buffer.hpp"
 #include "onnx/model/message_reading.hpp"
 #include "tools/tensorboard/crc32c.hpp"
 #include "tools/tensorboard/event_messages.hpp"
+#include "tools/tensorboard/gradients.hpp"
 #include "tools/tensorboard/training_events.hpp"
+#include "train/data/dataset.hpp"
 #include "train/network/network.hpp"
+#include "train/network/weight_values.hpp"
 
 namespace unmetal {
 namespace {
@@ -114,6 +119,57 @@ TEST(TensorBoard, WeightsAreHistograms) {
   events.appendWeights(7, network.trainableLayers(), network.device());
   const auto found = eventsOf(folder / "events.out.tfevents.000000000000");
   EXPECT_THAT(tagsOf(found.at(2)), ElementsAre("conv.weight", "conv.bias", "dense.weight", "dense.bias"));
+}
+
+train::MemoryDataset noise(std::size_t count) {
+  std::vector<float> pixels(count * 64);
+  for (std::size_t i = 0; i < pixels.size(); ++i) pixels[i] = static_cast<float>(i * 7919 % 101) / 101 - 0.5F;
+  std::vector<std::uint32_t> labels(count);
+  for (std::size_t i = 0; i < count; ++i) labels[i] = i % 3 == 0 ? 1 : 0;
+  return {{8, 8, 1}, std::move(pixels), std::move(labels)};
+}
+
+/// Central differences of the loss, which knows no descent.
+TEST(TensorBoard, GradientsAreThoseOfTheLoss) {
+  const train::MemoryDataset data = noise(6);
+  train::Network network({8, 8, 1});
+  network.input().convolution(2, 3, {}, "conv").batchNormalization({}, "bn").sigmoid().dense(2, {}, "dense");
+  network.freeze("bn");
+  const auto before = network.predict(data);
+  const std::vector<Gradient> gradients = gradientsOf(network, data, data.size(), {});
+  EXPECT_EQ(network.predict(data), before);
+  std::vector<std::string> names;
+  for (const Gradient& gradient : gradients) names.push_back(gradient.name);
+  EXPECT_THAT(names, ElementsAre("conv.weight", "conv.bias", "dense.weight", "dense.bias"));
+  const auto layers = network.trainableLayers();
+  const std::size_t places[] = {0, 0, 2, 2};
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    const auto buffer = train::detail::buffersOf(*layers[places[i]], network.device())[i % 2];
+    auto* const values = reinterpret_cast<float*>(buffer->contents());
+    const auto lossAt = [&](std::size_t index, float value) {
+      values[index] = value;
+      buffer->didModifyRange(0, buffer->length());
+      return network.evaluate(data).loss;
+    };
+    for (const std::size_t index : {std::size_t{0}, gradients[i].values.size() - 1}) {
+      constexpr float step = 0.03125F;
+      const float value = values[index];
+      const double difference = lossAt(index, value + step) - lossAt(index, value - step);
+      lossAt(index, value);
+      EXPECT_NEAR(gradients[i].values[index], difference / (2 * step), 2e-4) << names[i] << " " << index;
+      EXPECT_GT(std::abs(gradients[i].values[index]), 2e-3) << names[i] << " " << index;
+    }
+  }
+}
+
+TEST(TensorBoard, GradientsAreHistograms) {
+  const TestFolder folder;
+  const train::Network network = smallNetwork();
+  TrainingEvents events(folder.path(), 0, network.layers());
+  events.appendGradients(7, gradientsOf(network, noise(9), 4, {}));
+  const auto found = eventsOf(folder / "events.out.tfevents.000000000000");
+  EXPECT_THAT(tagsOf(found.at(2)), ElementsAre("gradient/conv.weight", "gradient/conv.bias",
+                                               "gradient/dense.weight", "gradient/dense.bias"));
 }
 
 TEST(TensorBoard, HistogramsTakeAnyValues) {

@@ -106,6 +106,13 @@ void TrainingEvents::appendWeights(std::uint64_t step,
   file_.append(summaryEvent(secondsSince1970(), step, std::move(summary)).text());
 }
 
+void TrainingEvents::appendGradients(std::uint64_t step, std::span<const Gradient> gradients) {
+  Summary summary;
+  for (const Gradient& gradient : gradients)
+    summary.addHistogram("gradient/" + gradient.name, gradient.values);
+  file_.append(summaryEvent(secondsSince1970(), step, std::move(summary)).text());
+}
+
 void TrainingEvents::appendMistakes(std::uint64_t step, const ConfusionMatrix& matrix,
                                     const WorstPictures& worst, const train::Dataset& data) {
   Summary summary;

@@ -11,6 +11,7 @@
 #include "tools/evaluation/worst_pictures.hpp"
 #include "tools/metrics/metrics.hpp"
 #include "tools/tensorboard/event_file.hpp"
+#include "tools/tensorboard/gradients.hpp"
 #include "train/data/dataset.hpp"
 #include "train/network/layers.hpp"
 
@@ -38,6 +39,8 @@ class TrainingEvents {
   /// A histogram of each tensor of the layers. No work on them may be in flight.
   void appendWeights(std::uint64_t step, std::span<const std::shared_ptr<mps::TrainableLayer>> layers,
                      const std::shared_ptr<mtl::Device>& device);
+  /// A histogram of each, "gradient/conv1.weight".
+  void appendGradients(std::uint64_t step, std::span<const Gradient> gradients);
   /// Pictures of them. @param data whose pictures `worst` names
   void appendMistakes(std::uint64_t step, const ConfusionMatrix& matrix, const WorstPictures& worst,
                       const train::Dataset& data);

@@ -30,6 +30,7 @@ namespace {
 constexpr const char* bestName = "best.safetensors";
 constexpr const char* metricsName = "metrics.csv";
 constexpr const char* curvesName = "curves.svg";
+constexpr std::size_t mostPicturesOfGradients = 64;
 constexpr const char* graphName = "graph.svg";
 constexpr const char* allStepsName = "graph.dot";
 /// The first ones take longer: kernels are chosen and memory is taken.
@@ -302,7 +303,8 @@ train::detail::FitSettings Trainer::fitSettings() {
   settings.firstStep = position_.step;
   settings.endStep = options_.lastStep.value_or(totalSteps_);
   settings.augmentation = options_.pictures.augmentation;
-  settings.classWeights = classWeightsOf(options_.classWeights, *training_.pictures);
+  classWeights_ = classWeightsOf(options_.classWeights, *training_.pictures);
+  settings.classWeights = classWeights_;
   settings.average = network_.average.get();
   settings.ranks = options_.ranks;
   settings.rates = [this](std::uint64_t /*stepsPerEpoch*/) {
@@ -395,6 +397,14 @@ bool Trainer::isBest(const ConfusionMatrix& validation, std::uint64_t epoch) con
   return static_cast<float>(validation.accuracy()) > position_.bestAccuracy;
 }
 
+void Trainer::appendGradients() {
+  const std::size_t count = std::min(training_.pictures->size(), mostPicturesOfGradients);
+  const train::TrainerOptions options{
+      .seed = options_.seed, .augmentation = options_.pictures.augmentation, .classWeights = classWeights_};
+  events_->appendGradients(position_.step,
+                           gradientsOf(*network_.definition, *training_.pictures, count, options));
+}
+
 void Trainer::finishEpoch() {
   const std::uint64_t epoch = position_.epoch;
   train::detail::together(options_.ranks,
@@ -417,6 +427,8 @@ void Trainer::finishEpoch() {
   if (events_) {
     events_->appendWeights(position_.step, network_.layers, device_);
     events_->appendMistakes(position_.step, validation, worst, *test_.pictures);
+    appendGradients();
+    throughput_.restart();
   }
   const bool best = isBest(validation, epoch);
   position_.epochsWithoutBest = best ? 0 : position_.epochsWithoutBest + 1;

@@ -96,6 +96,7 @@ class Trainer {
   /// @}
   void saveCheckpoint();
   void saveIfSound();
+  void appendGradients();
   void finishEpoch();
   void drawCurves() const;
 
@@ -121,6 +122,7 @@ class Trainer {
   CheckpointWriter writer_;
   ProgressDisplay display_;
   ThroughputMeter throughput_;
+  std::vector<float> classWeights_;  ///< empty: 1
   std::optional<train::detail::Fit> fit_;
   std::optional<MetricsRow> lastOfEpoch_;  ///< waits for the validation
   std::uint64_t stepsMeasured_ = 0;

@@ -58,9 +58,11 @@ def test_what_tensorboard_reads(arguments, tmp_path):
     train(*arguments, 2, "--tensorboard")
     events = compare(tmp_path / "run")
     tensors = harness.header(tmp_path / "run" / "best.safetensors").keys() - {"__metadata__", "random.counters"}
-    assert events.Tags()["histograms"] and set(events.Tags()["histograms"]) == tensors
+    assert tensors and set(events.Tags()["histograms"]) == tensors | {f"gradient/{name}" for name in tensors}
     histogram = events.Histograms("conv1.weight")[-1].histogram_value
     assert histogram.num == sum(histogram.bucket) == 150 and histogram.min < 0 < histogram.max
+    gradient = events.Histograms("gradient/conv1.weight")[-1].histogram_value
+    assert gradient.num == 150 and 0 < gradient.sum_squares < 150
     assert events.Tags()["images"][:2] == ["confusion", "worst/01"] and len(events.Tags()["images"]) == 25
     image = events.Images("worst/01")[-1]
     assert (image.width, image.height) == (28, 28) and image.encoded_image_string.startswith(b"\x89PNG")
@@ -87,6 +89,9 @@ def test_a_killed_run_can_be_read_and_goes_on(arguments, tmp_path):
 
 
 def test_nothing_is_written_unless_asked_for(arguments, tmp_path):
-    train(*arguments, 1, "--tensorboard")
-    train(*arguments, 1, "--overwrite")
+    weights = tmp_path / "run" / "best.safetensors"
+    train(*arguments, 2, "--tensorboard")
+    watched = weights.read_bytes()
+    train(*arguments, 2, "--overwrite")
+    assert weights.read_bytes() == watched, "the gradients for TensorBoard leave the training as it is"
     assert not list((tmp_path / "run").glob("events*"))
