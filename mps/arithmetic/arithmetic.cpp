@@ -211,6 +211,7 @@ detail::SumTraits CNNArithmetic::sumTraits() const {
 
 detail::SumTraits CNNAdd::sumTraits() const {
   detail::SumTraits traits = CNNArithmetic::sumTraits();
+  traits.isReLUOfPlain = traits.isPlain && hasGraphReLU_;
   traits.isPlain = traits.isPlain && !hasGraphReLU_;
   return traits;
 }

@@ -1,5 +1,6 @@
 #include "mps/batch_normalization/batch_normalization.hpp"
 
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -271,6 +272,39 @@ BatchNormalizationParameters CNNBatchNormalization::parametersFor(const std::sha
   return parameters;
 }
 
+namespace {
+
+/// While alive, what this thread encodes with a kernel is ReLU(result + images).
+class SumOfStep {
+ public:
+  SumOfStep(const CNNBatchNormalization& kernel, mtl::CommandBuffer& commandBuffer, const ImageBatch& images)
+      : kernel_(kernel), commandBuffer_(commandBuffer), images_(images), before_(current_) {
+    current_ = this;
+  }
+  ~SumOfStep() { current_ = before_; }
+  SumOfStep(const SumOfStep&) = delete;
+  SumOfStep& operator=(const SumOfStep&) = delete;
+
+  /// The one of a kernel's encode; null: none.
+  static const SumOfStep* of(const CNNBatchNormalization& kernel) {
+    return current_ != nullptr && &current_->kernel_ == &kernel ? current_ : nullptr;
+  }
+  [[nodiscard]] detail::TensorView addend() const {
+    return detail::BatchOperand(images_).view(commandBuffer_, false);
+  }
+
+ private:
+  static thread_local const SumOfStep* current_;
+  const CNNBatchNormalization& kernel_;
+  mtl::CommandBuffer& commandBuffer_;
+  const ImageBatch& images_;
+  const SumOfStep* before_;
+};
+
+thread_local const SumOfStep* SumOfStep::current_ = nullptr;
+
+}  // namespace
+
 detail::PreparedCall CNNBatchNormalization::prepareForward(const detail::ForwardCall& call) const {
   const BatchNormalizationParameters used = parametersFor(call.state);
   BatchNormalizationProblem problem;
@@ -280,6 +314,12 @@ detail::PreparedCall CNNBatchNormalization::prepareForward(const detail::Forward
   problem.source = call.source;
   problem.destination = call.destination;
   detail::PreparedCall prepared;
+  if (const SumOfStep* const sum = SumOfStep::of(*this)) {
+    const detail::TensorView addend = sum->addend();
+    problem.neuron = NNNeuronDescriptor::cnnNeuronDescriptor(CNNNeuronType::ReLU);
+    problem.addend = addend.shape;
+    prepared.parameters[4] = detail::PreparedCall::Parameter::of(addend);
+  }
   prepared.plan = detail::planFor(*device(), detail::batchNormalizationBackEnds, problem);
   prepared.parameters[0] = parameter(used.gamma);
   prepared.parameters[1] = parameter(used.beta);
@@ -318,7 +358,13 @@ std::function<void()> CNNBatchNormalization::parameterKeeper() {
 }
 
 detail::KernelRoles CNNBatchNormalization::roles() {
-  return {.layer = this, .sharedBatch = this, .neuronFusion = this};
+  const bool isWhole = detail::isDefaultPadding(*padding()) && offset() == Offset{} &&
+                       clipRect() == RectNoClip && sourceFeatureChannelOffset() == 0 &&
+                       destinationFeatureChannelOffset() == 0;
+  return {.layer = this,
+          .sharedBatch = this,
+          .neuronFusion = this,
+          .addsSecondSource = isWhole && neuron_.neuronType() == CNNNeuronType::None};
 }
 
 CNNBatchNormalization::Answer CNNBatchNormalization::canFuse(const NNNeuronDescriptor& neuron,
@@ -359,6 +405,8 @@ void CNNBatchNormalization::encodeStep(const std::shared_ptr<mtl::CommandBuffer>
     encodeStatistics(commandBuffer, sourceImages, sourceImages.descriptor(),
                      std::static_pointer_cast<CNNBatchNormalizationState>(states[0]));
   }
+  std::optional<SumOfStep> sum;
+  if (sources.size() > 1) sum.emplace(*this, *commandBuffer, sources[1]);
   encodeBatch(commandBuffer, sourceImages, states, destinationImages);
 }
 

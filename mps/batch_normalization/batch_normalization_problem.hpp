@@ -25,7 +25,7 @@ enum class BatchNormalizationOperation : std::uint8_t {
 ///
 ///     r = 1 / sqrt(variance + epsilon)       scale = gamma r, rounded to float32
 ///     z = (x - mean) scale + beta            each operation rounded to float32, in every operation and back end
-///     y = f(z)                               g = dy f'(z)
+///     y = f(z), or f(z + addend)             g = dy f'(z)
 ///     B = sum g,  G = sum g (x - mean) r     in float64
 ///     dx = scale (g - B / m - (x - mean) r G / m);  with constant statistics dx = scale g
 ///
@@ -36,17 +36,19 @@ enum class BatchNormalizationOperation : std::uint8_t {
 /// | destination | | y | dx with constant statistics, or none | dx |
 /// | parameters[0], [1] | | gamma, beta | gamma, beta | gamma, beta |
 /// | parameters[2], [3] | mean, variance, written | mean, variance | mean, variance | mean, variance |
-/// | parameters[4] | mean, M2 (written) | | B, G (written) | B, G |
+/// | parameters[4] | mean, M2 (written) | with an addend: what is added to z | B, G (written) | B, G |
 /// | parameters[5], [6] | | | dL/dgamma, dL/dbeta, written | |
 /// | parameters[7] | | | dL/dmean, then dL/dvariance, written | |
 /// | scalars[0] | elements per channel before this call | | | m |
 ///
 /// StatisticsGradient with dx is asked for B and dL/dbeta alone: what it leaves in G, parameters[5] and [7] is unspecified.
 ///
-/// parameters[4] is float64, two values per channel, one kind after the other; M2 is the sum of squared
+/// An addend is an image like y; there is one beside a ReLU or PReLU alone.
+///
+/// Other than an addend, parameters[4] is float64, two values per channel, one kind after the other; M2 is the sum of squared
 /// differences from the mean. The others are float32. Operands::accumulate: Statistics and StatisticsGradient
 /// go on from what parameters[4] holds and write dx anew, Gradient adds to a float32 destination. Destinations may be the memory
-/// of source or gradient, where formats and strides are equal.
+/// of source, gradient or addend, where formats and strides are equal.
 struct BatchNormalizationProblem {
   BatchNormalizationOperation operation = BatchNormalizationOperation::Forward;
   NNNeuronDescriptor neuron;  ///< PReLU: one slope for each channel
@@ -54,17 +56,18 @@ struct BatchNormalizationProblem {
   bool hasConstantStatistics = false;  ///< of dx: mean and variance are not those of this batch
   TensorShape source;
   TensorShape gradient;
+  TensorShape addend;  ///< of Forward only, and there without channels when there is none
   TensorShape destination;
 
   bool operator==(const BatchNormalizationProblem& other) const {
     return operation == other.operation && neuron == other.neuron &&
            std::bit_cast<std::uint32_t>(epsilon) == std::bit_cast<std::uint32_t>(other.epsilon) &&
            hasConstantStatistics == other.hasConstantStatistics && source == other.source &&
-           gradient == other.gradient && destination == other.destination;
+           gradient == other.gradient && addend == other.addend && destination == other.destination;
   }
   [[nodiscard]] std::size_t hash() const {
     return hashOf(operation, neuron.hash(), std::bit_cast<std::uint32_t>(epsilon), hasConstantStatistics,
-                  source.hash(), gradient.hash(), destination.hash());
+                  source.hash(), gradient.hash(), addend.hash(), destination.hash());
   }
   /// "batch normalization gradient, ReLU a=0, epsilon 0.001, 8x28x28x64 float32, gradient ... -> ...".
   [[nodiscard]] std::string describe() const;
@@ -73,6 +76,7 @@ struct BatchNormalizationProblem {
   [[nodiscard]] bool storesDataGradient() const {
     return operation == BatchNormalizationOperation::StatisticsGradient && destination.channels > 0;
   }
+  [[nodiscard]] bool hasAddend() const { return addend.channels > 0; }
   /// Whether a plan looks at Operands::source.
   [[nodiscard]] bool readsSource() const {
     return operation != BatchNormalizationOperation::Gradient || !hasConstantStatistics ||

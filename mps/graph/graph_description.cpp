@@ -44,6 +44,7 @@ const char* substituteOf(const GraphProgram& program, const detail::ImageReuse& 
   detail::ImageKernel& kernel = *program.steps[step].kernel;
   if (kernel.roles().sliceGradient != nullptr) return "done along with another slice";
   if (kernel.derivativeTraits().isGradient) return "the incoming gradient itself";
+  if (std::ranges::find(reuse.sums, step) != reuse.sums.end()) return "done by the step before it";
   const bool isAddedNext = step + 1 < reuse.addends.size() && reuse.addends[step + 1] != nowhere;
   return isAddedNext ? "done by the neuron's gradient" : "done by accumulation";
 }

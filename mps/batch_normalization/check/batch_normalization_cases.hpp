@@ -43,6 +43,14 @@ struct BatchNormalizationTensors {
     if (repeatsImages) problem.source.imageStride = problem.gradient.imageStride = 0;
     return problem;
   }
+  /// Forward with an addend of the destination's format.
+  [[nodiscard]] BatchNormalizationProblem sumProblem(const NNNeuronDescriptor& neuron,
+                                                     ImageFeatureChannelFormat sourceFormat,
+                                                     ImageFeatureChannelFormat destinationFormat) const {
+    auto sum = problem(BatchNormalizationOperation::Forward, neuron, sourceFormat, destinationFormat);
+    sum.addend = shape(destinationFormat, 7);
+    return sum;
+  }
 };
 
 inline std::vector<BatchNormalizationTensors> batchNormalizationTensors() {
@@ -92,6 +100,10 @@ inline std::vector<NeuronCase> batchNormalizationNeurons(std::int64_t channels) 
       {.neuron = neuron(ELU, 0.75F)},
       {.neuron = neuron(Exponential, 0.5F, 0.25F, -1.0F)},
   };
+}
+
+inline bool hasKink(const NNNeuronDescriptor& neuron) {
+  return neuron.neuronType() == CNNNeuronType::ReLU || neuron.neuronType() == CNNNeuronType::PReLU;
 }
 
 /// Whether a case runs in combination with a neuron: two of them on all tensors, those from TanH on where four channels

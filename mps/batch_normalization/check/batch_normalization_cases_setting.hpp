@@ -32,6 +32,7 @@ class BatchNormalizationSetting {
         channels_(problem.source.channels),
         source_(device, problem.source, isAligned ? 0 : 1),
         gradient_(device, problem.gradient, isAligned ? 0 : 3),
+        addend_(device, problem.addend, isAligned ? 0 : 1),
         destination_(device, problem.destination, isAligned ? 0 : 2),
         gamma_(device, numbersOf(1), 1),
         beta_(device, numbersOf(1), 1),
@@ -53,6 +54,7 @@ class BatchNormalizationSetting {
     operands.parameters = {
         gamma_.address(), beta_.address(),          mean_.address(),         variance_.address(),
         sums_.address(),  gammaGradient_.address(), betaGradient_.address(), statisticsGradients_.address()};
+    if (problem_.hasAddend()) operands.parameters[4] = addend_.address();
     operands.accumulate = !sources_.empty();
     operands.scalars[0] = problem_.operation == BatchNormalizationOperation::Gradient ? count_ : seen();
     return operands;
@@ -76,7 +78,8 @@ class BatchNormalizationSetting {
   }
   [[nodiscard]] bool inputsAreUnchanged() {
     const bool writesMean = problem_.operation == BatchNormalizationOperation::Statistics;
-    return source_.isUnchanged() && gradient_.isUnchanged() && gamma_.isUnchanged() && beta_.isUnchanged() &&
+    return source_.isUnchanged() && gradient_.isUnchanged() && addend_.isUnchanged() &&
+           gamma_.isUnchanged() && beta_.isUnchanged() &&
            (writesMean || (mean_.isUnchanged() && variance_.isUnchanged()));
   }
   [[nodiscard]] bool guardsAreIntact() {
@@ -87,7 +90,7 @@ class BatchNormalizationSetting {
   /// What the destination must hold.
   [[nodiscard]] ReferenceTensor expected(const BatchNormalizationProblem& problem) const {
     if (problem.operation == BatchNormalizationOperation::Forward)
-      return batchNormalizationReference(problem, numbers(), loaded(source_));
+      return batchNormalizationReference(problem, numbers(), loaded(source_), loaded(addend_));
     BatchNormalizationSums sums;
     sums.beta = sums.gamma = ReferenceTensor(1, 1, 1, channels_);
     const auto half = static_cast<std::ptrdiff_t>(channels_);
@@ -175,6 +178,9 @@ class BatchNormalizationSetting {
     source_.write(x);
     gradient_.write(
         values_(static_cast<std::size_t>(problem_.gradient.elements()), kindFor(problem_.gradient.format)));
+    if (problem_.hasAddend())
+      addend_.write(
+          values_(static_cast<std::size_t>(problem_.addend.elements()), kindFor(problem_.addend.format)));
   }
 
   void fillNumbers() {
@@ -209,7 +215,7 @@ class BatchNormalizationSetting {
   Tier tier_;
   NewValues values_;
   std::int64_t channels_;
-  TestTensor source_, gradient_, destination_;
+  TestTensor source_, gradient_, addend_, destination_;
   TestTensor gamma_, beta_, mean_, variance_;
   TestTensor gammaGradient_, betaGradient_, statisticsGradients_;
   GuardedMemory sums_;  ///< parameters[4]

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <string>
 #include <vector>
 
 #include "mps/batch_normalization/batch_normalization.hpp"
@@ -32,10 +33,6 @@ const char* classOf(Operation operation) {
       break;
   }
   return "CNNBatchNormalizationGradient";
-}
-
-bool hasKink(const NNNeuronDescriptor& neuron) {
-  return neuron.neuronType() == CNNNeuronType::ReLU || neuron.neuronType() == CNNNeuronType::PReLU;
 }
 
 /// Whether small integers give exact results; batch statistics of them are quotients.
@@ -200,6 +197,14 @@ class Step {
   BatchNormalizationProblem problem_;
 };
 
+void addSumCases(std::vector<ConformCase>& cases, const BatchNormalizationImplementation& implementation,
+                 const std::string& name, const BatchNormalizationProblem& problem, Tier tier) {
+  for (const bool isAligned : {false, true})
+    cases.push_back({name + ": " + problem.describe(), [=](ConformRun& run) {
+                       runPlan(run, implementation, problem, tier, isAligned, NotFinite::Nowhere);
+                     }});
+}
+
 void addPlanCases(std::vector<ConformCase>& cases, const BatchNormalizationImplementation& implementation,
                   Operation operation, ConformFormats formats, Tier tier) {
   for (const BatchNormalizationTensors& tensors : batchNormalizationTensors())
@@ -232,6 +237,9 @@ void addPlanCases(std::vector<ConformCase>& cases, const BatchNormalizationImple
                              }});
           }
       }
+      if (operation == Operation::Forward && hasKink(item.neuron))
+        addSumCases(cases, implementation, tensors.name,
+                    tensors.sumProblem(item.neuron, formats.source, formats.result), tier);
     }
 }
 

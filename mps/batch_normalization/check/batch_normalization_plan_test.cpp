@@ -75,6 +75,32 @@ TEST(BatchNormalizationPlan, Forward) {
   forEachCase(Forward, [](const BatchNormalizationProblem& problem) { check(problem, Tier::Bounded); });
 }
 
+TEST(BatchNormalizationPlan, ForwardOfSums) {
+  for (const Formats& formats : kFormats)
+    for (const BatchNormalizationTensors& tensors : batchNormalizationTensors())
+      for (const NeuronCase& item : batchNormalizationNeurons(tensors.channels)) {
+        if (!hasKink(item.neuron) || !isTested(tensors, item.neuron)) continue;
+        check(tensors.sumProblem(item.neuron, formats.source, formats.destination), Tier::Bounded);
+      }
+}
+
+/// As an addition has it whose sum is stored nowhere before its ReLU: every rounding is prescribed.
+TEST(BatchNormalizationPlan, ForwardOfSumsRoundsAsItIsSpecified) {
+  const auto relu = NNNeuronDescriptor::cnnNeuronDescriptor(CNNNeuronType::ReLU);
+  forEachTarget([&](const std::string& target) {
+    for (const BatchNormalizationTensors& tensors : batchNormalizationTensors())
+      for (const auto format : {Float32, Float16}) {
+        const BatchNormalizationProblem problem = tensors.sumProblem(relu, format, format);
+        SCOPED_TRACE(target + " " + problem.describe());
+        BatchNormalizationSetting setting = settingOf(problem);
+        execute(problem, setting.operands());
+        const Comparison comparison =
+            compare(setting.expected(problem), setting.destination().read(), format, Tier::Exact);
+        EXPECT_TRUE(comparison.passed()) << comparison.report;
+      }
+  });
+}
+
 /// Without a neuron every rounding is prescribed: the result is the reference's bit for bit.
 TEST(BatchNormalizationPlan, ForwardRoundsAsItIsSpecified) {
   for (const BatchNormalizationTensors& tensors : batchNormalizationTensors()) {

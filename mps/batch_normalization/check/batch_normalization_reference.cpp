@@ -119,14 +119,15 @@ BatchStatistics batchStatisticsReference(std::span<const ReferenceTensor> source
 
 ReferenceTensor batchNormalizationReference(const BatchNormalizationProblem& problem,
                                             const BatchNormalizationNumbers& numbers,
-                                            const ReferenceTensor& source) {
+                                            const ReferenceTensor& source, const ReferenceTensor& addend) {
   ReferenceTensor result = emptyLike(source);
   const auto channels = static_cast<std::size_t>(source.channels);
   for (std::size_t i = 0; i < source.values.size(); ++i) {
     const std::size_t c = i % channels;
     const Channel channel(problem, numbers, c);
     const double x = source.values[i];
-    const double z = channel.z(x);
+    double z = channel.z(x);
+    if (problem.hasAddend()) z = static_cast<double>(rounded(z) + rounded(addend.values[i]));
     const auto index = static_cast<std::int64_t>(c);
     const NeuronBound bound = neuronValueBound(problem.neuron, z, index);
     result.values[i] = neuronValue(problem.neuron, z, index);

@@ -25,9 +25,11 @@ struct BatchStatistics {
 /// Of all pixels of all tensors together.
 BatchStatistics batchStatisticsReference(std::span<const ReferenceTensor> sources);
 
+/// y. @param addend of the problem's that has one, with stored numbers
 ReferenceTensor batchNormalizationReference(const BatchNormalizationProblem& problem,
                                             const BatchNormalizationNumbers& numbers,
-                                            const ReferenceTensor& source);
+                                            const ReferenceTensor& source,
+                                            const ReferenceTensor& addend = {});
 
 /// Sums over all pixels of the tensors (source i belongs to gradient i) and what follows from them.
 struct BatchNormalizationSums {

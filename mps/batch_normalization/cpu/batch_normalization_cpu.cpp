@@ -77,6 +77,17 @@ void kinkedRows(const ChannelRows& rows, ConstFloatRun x, const ChannelNumbers& 
   });
 }
 
+/// y = f(z + addend) of such a neuron. y may be x or the addend.
+void kinkedSumRows(const ChannelRows& rows, ConstFloatRun x, ConstFloatRun addend,
+                   const ChannelNumbers& numbers, FloatRun y) {
+  const hn::ScalableTag<float> d;
+  forRowVectors(d, rows, [&](std::size_t at, std::size_t i, auto lanes) {
+    const auto z = onLine(d, lanes, lanes.load(d, x + at), numbers.line, i);
+    const auto sum = hn::Add(z, lanes.load(d, addend + at));
+    lanes.store(d, kinkedLine(d, sum, lanes.load(d, numbers.slope + i)), y + at);
+  });
+}
+
 /// dx = scale (g - B / m - (x - mean) r G / m). dx may be g or x. @param g where numbers.slope is set dy
 void gradientRows(const ChannelRows& rows, ConstFloatRun g, ConstFloatRun x, const ChannelNumbers& numbers,
                   FloatRun dx) {
@@ -131,6 +142,7 @@ HWY_EXPORT(subtractMeans);
 HWY_EXPORT(addGradientSums);
 HWY_EXPORT(normalizeRows);
 HWY_EXPORT(kinkedRows);
+HWY_EXPORT(kinkedSumRows);
 HWY_EXPORT(gradientRows);
 HWY_EXPORT(scaleRows);
 HWY_EXPORT(scaleAndSumRows);
@@ -441,7 +453,11 @@ class ElementPlan final : public ChannelPlan {
                FloatRun target) const {
     alignas(64) float sourceBuffer[Tiling::capacity];
     const ConstFloatRun x = loadRun(problem_.source, operands.source, tile, sourceBuffer);
-    if (hasKink()) {
+    if (problem_.hasAddend()) {
+      alignas(64) float addendBuffer[Tiling::capacity];
+      const ConstFloatRun addend = loadRun(problem_.addend, operands.parameters[4], tile, addendBuffer);
+      HWY_DYNAMIC_DISPATCH(kinkedSumRows)(layout_.rowsOf(tile), x, addend, numbers, target);
+    } else if (hasKink()) {
       HWY_DYNAMIC_DISPATCH(kinkedRows)(layout_.rowsOf(tile), x, numbers, target);
     } else if (hasNeuron()) {
       alignas(64) float lineBuffer[Tiling::capacity];
@@ -498,6 +514,7 @@ std::string BatchNormalizationProblem::describe() const {
   text << ", epsilon " << epsilon << ", " << source.describe();
   if (operation == Operation::StatisticsGradient || operation == Operation::Gradient)
     text << ", gradient " << gradient.describe();
+  if (hasAddend()) text << ", addend " << addend.describe();
   if (operation == Operation::Forward || operation == Operation::Gradient || storesDataGradient())
     text << " -> " << destination.describe();
   return text.str();

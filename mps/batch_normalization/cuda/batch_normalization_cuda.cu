@@ -59,11 +59,12 @@ class BatchNormalizationPlan final : public AccessPlan {
     TensorShape* const source = problem.readsSource() && !sumsUp() ? &problem_.source : nullptr;
     TensorShape* const gradient = hasGradient() ? &problem_.gradient : nullptr;
     TensorShape* const both = problem.storesDataGradient() ? &problem_.destination : nullptr;
-    const ImageFeatureChannelFormat format = cuda::commonFormat({&shape(), source, gradient, both});
+    TensorShape* const addend = problem.hasAddend() ? &problem_.addend : nullptr;
+    const ImageFeatureChannelFormat format = cuda::commonFormat({&shape(), source, gradient, both, addend});
     if (format != ImageFeatureChannelFormat::Float32 && format != ImageFeatureChannelFormat::Float16) return;
     const auto lanes = static_cast<std::int64_t>(16 / bytesPerChannel(format));
-    cuda::widenPixels({&shape(), source, gradient, both}, lanes);
-    cuda::joinAxes({&shape(), source, gradient, both}, cuda::JoinedAxes::AllPixels);
+    cuda::widenPixels({&shape(), source, gradient, both, addend}, lanes);
+    cuda::joinAxes({&shape(), source, gradient, both, addend}, cuda::JoinedAxes::AllPixels);
   }
 
   [[nodiscard]] std::size_t scratchBytes() const override { return sumsOffset() + sumBytes(); }
@@ -94,6 +95,7 @@ class BatchNormalizationPlan final : public AccessPlan {
   [[nodiscard]] AccessedTensors accessed(const Operands& operands) const override {
     return {{{problem_.source, operands.source, problem_.readsSource()},
              {problem_.gradient, operands.gradient, hasGradient()},
+             {problem_.addend, operands.parameters[4], problem_.hasAddend()},
              {problem_.destination, operands.destination, !sumsUp() || problem_.storesDataGradient()}}};
   }
 
@@ -166,9 +168,17 @@ class BatchNormalizationPlan final : public AccessPlan {
     if (problem_.operation == Operation::Statistics)
       return start(cuda::sumMoments<Access, false>, chunks, chunks, channels_, source, sums);
     withNeuron<Access>(neuron_.type, [&](auto kind) {
-      if (problem_.operation == Operation::Forward)
-        return start(cuda::normalizePixels<Access, kind()>, map,
-                     cuda::NormalizeArguments{map, source, destination, numbers(operands), neuron_});
+      if (problem_.operation == Operation::Forward) {
+        const cuda::NormalizeArguments arguments{map,
+                                                 source,
+                                                 cuda::SourceView(problem_.addend, operands.parameters[4]),
+                                                 destination,
+                                                 numbers(operands),
+                                                 neuron_};
+        if constexpr (kind() == FusedNeuron::Kink || Access::lanes == 1)
+          if (problem_.hasAddend()) return start(cuda::normalizePixels<Access, kind(), true>, map, arguments);
+        return start(cuda::normalizePixels<Access, kind(), false>, map, arguments);
+      }
       const auto sumUp = [&](auto* kernel) {
         start(kernel, chunks, chunks, source, gradient, numbers(operands), neuron_, sums, destination);
       };
@@ -213,7 +223,7 @@ class BatchNormalizationPlan final : public AccessPlan {
 };
 
 Preparation prepareChannels(const BatchNormalizationProblem& problem) {
-  for (const TensorShape* shape : {&problem.source, &problem.gradient, &problem.destination})
+  for (const TensorShape* shape : {&problem.source, &problem.gradient, &problem.addend, &problem.destination})
     if (!ChannelGrid::fits(*shape)) return Refusal{ChannelGrid::kTooLarge};
   return std::make_shared<const BatchNormalizationPlan>(problem);
 }

@@ -106,12 +106,13 @@ struct VectorFunction {
   [[nodiscard]] __device__ float z(int lane, float x) const {
     return (x - mean.values[lane]) * scale.values[lane] + beta.values[lane];
   }
-  /// f(z)
-  template <class Values>
-  [[nodiscard]] __device__ Values valuesOf(Values x) const {
+  /// f(z), or f(z + addend)
+  template <bool adds, class Values>
+  [[nodiscard]] __device__ Values valuesOf(Values x, const Values& addend) const {
 #pragma unroll
     for (int lane = 0; lane < lanes; ++lane) {
       x.values[lane] = z(lane, x.values[lane]);
+      if constexpr (adds) x.values[lane] = x.values[lane] + addend.values[lane];
       if constexpr (kind == FusedNeuron::Kink)
         x.values[lane] = kinkedLine(x.values[lane], slope.values[lane]);
       if constexpr (kIsSmooth<kind>)
@@ -202,22 +203,33 @@ static __global__ void storeChannelNumbers(ChannelParameters in, std::int64_t ch
 struct NormalizeArguments {
   ChannelGrid grid;
   SourceView source;
+  SourceView addend;
   ResultView destination;
   ChannelNumbers numbers;
   NeuronNumbers neuron;
 };
 
-template <class Access, FusedNeuron kind>
+template <class Access, FusedNeuron kind, bool adds>
 __global__ void __launch_bounds__(ChannelGrid::kThreads, 2) normalizePixels(NormalizeArguments a) {
   constexpr int lanes = Access::lanes;
   const std::uint32_t vector = a.grid.vector();
   if (vector >= a.grid.vectors) return;
   const VectorFunction<lanes, kind> function(a.numbers, vector * lanes, a.neuron);
-  forEachPixel<Access, false, 1>(a.grid, vector * lanes, {a.source},
-                                 [&](const ElementPlace& place, const typename Access::Fetched(&fetched)[1]) {
-                                   Access::store(function.valuesOf(Access::valuesOf(fetched[0])),
-                                                 a.destination, place);
-                                 });
+  if constexpr (adds)
+    forEachPixel<Access, false, 2>(
+        a.grid, vector * lanes, {a.source, a.addend},
+        [&](const ElementPlace& place, const typename Access::Fetched(&fetched)[2]) {
+          const typename Access::Values addend = Access::valuesOf(fetched[1]);
+          Access::store(function.template valuesOf<true>(Access::valuesOf(fetched[0]), addend), a.destination,
+                        place);
+        });
+  else
+    forEachPixel<Access, false, 1>(
+        a.grid, vector * lanes, {a.source},
+        [&](const ElementPlace& place, const typename Access::Fetched(&fetched)[1]) {
+          const typename Access::Values x = Access::valuesOf(fetched[0]);
+          Access::store(function.template valuesOf<false>(x, x), a.destination, place);
+        });
 }
 
 struct DataGradientArguments {

@@ -47,6 +47,8 @@ struct SumTraits {
   std::array<bool, 2> handsGradientOn{};
   /// Whether the result is x + y, element for element, and may be written over x.
   bool isPlain = false;
+  /// Whether the result is ReLU(x + y), where the graph has put that neuron into a sum which was plain before.
+  bool isReLUOfPlain = false;
 };
 
 /// What a kernel asks of the channels of its source, and makes of its format.
@@ -69,6 +71,8 @@ struct KernelRoles {
   ReLUGradientFusion* reluGradientFusion = nullptr;
   SliceGradientKernel* sliceGradient = nullptr;
   RandomKernel* random = nullptr;
+  /// Whether a graph's step may have a second source, like its result: then the result is ReLU(result + second source).
+  bool addsSecondSource = false;
 };
 
 /// Whether the neuron's derivative is 1 or 0, as the sign bit of its result says.

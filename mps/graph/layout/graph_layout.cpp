@@ -99,6 +99,7 @@ void planImages(GraphLayout& layout, const GraphProgram& program) {
   shareGradients(program, layout.images, layout.reuse);
   accumulateGradients(program, layout.images, layout.reuse);
   addInNeuronGradients(program, layout.images, layout.reuse);
+  addSecondSources(program, layout.images, layout.reuse);
   splitInPairs(program, layout.reuse);
   workInPlace(program, layout.images, layout.placements, layout.reuse);
   std::vector<MemoryRequest> requests;

@@ -16,8 +16,11 @@ struct ImageReuse {
   std::vector<bool> accumulates;      ///< of every step: adds to its result instead of overwriting it
   std::vector<std::size_t> firstUse;  ///< of every image that is its own memory: the step that writes it
   std::vector<std::size_t> lastUse;   ///< of every image that is its own memory: the last step that needs it
-  /// Of every step: of a neuron's gradient, what it adds to its first source; nowhere of others.
+  /// Of every step: of a neuron's gradient, what it adds to its first source; of a step in `sums`, what it adds to its
+  /// result; nowhere of others.
   std::vector<ImageIndex> addends;
+  /// Of every step: the addition with ReLU whose work it does; nowhere of others.
+  std::vector<StepIndex> sums;
 
   /// Of every step: of the gradient of a source of a concatenation, the step of a neighbouring source's that is done
   /// along with it; nowhere of others.
@@ -54,6 +57,12 @@ void accumulateGradients(const GraphProgram& program, const std::vector<ImageDes
 /// much without a third input.
 void addInNeuronGradients(const GraphProgram& program, const std::vector<ImageDescriptor>& sizes,
                           ImageReuse& reuse);
+
+/// Pass: an addition with ReLU behind a step that can add a second source (KernelRoles) is left out: that step writes its
+/// result, and in float16 the first summand is not rounded. Where all have one size and format, nobody else reads the first
+/// summand, and the second one is there before. Comes behind shareGradients, which says who needs the addition's state.
+void addSecondSources(const GraphProgram& program, const std::vector<ImageDescriptor>& sizes,
+                      ImageReuse& reuse);
 
 /// Pass: the gradients of two neighbouring sources of a concatenation are made in one pass over the incoming gradient,
 /// when the first of them is due, and the other step is left out. Where both overwrite memory of their own.

@@ -24,6 +24,7 @@ ImageReuse noReuse(const GraphProgram& program) {
   reuse.leavesOut.assign(program.steps.size(), false);
   reuse.accumulates.assign(program.steps.size(), false);
   reuse.addends.assign(program.steps.size(), nowhere);
+  reuse.sums.assign(program.steps.size(), nowhere);
   reuse.partners.assign(program.steps.size(), nowhere);
   for (ImageIndex i = 0; i < program.images.size(); ++i) {
     const ProgramImage& image = program.images[i];

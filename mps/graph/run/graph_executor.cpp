@@ -324,7 +324,9 @@ void GraphExecutor::encodeSlices(Run& run, const ProgramStep& step, const Progra
       recordFiniteCheck(*run.commandBuffer, slice->name, run.images[slice->result]);
 }
 
-void GraphExecutor::makeFusedNeuronState(Run& run, const ProgramStep& step) const {
+void GraphExecutor::makeFusedNeuronState(Run& run, StepIndex index) const {
+  if (const StepIndex sum = run.layout.reuse.sums[index]; sum != nowhere) makeFusedNeuronState(run, sum);
+  const ProgramStep& step = program_->steps[index];
   if (!step.fusedNeuronState) return;
   const ImageBatch& result = run.images[step.result];
   run.states[*step.fusedNeuronState] =
@@ -350,7 +352,7 @@ void GraphExecutor::encodeStep(Run& run, StepIndex index) {
   });
   kernel.encodeGraphStep(run.commandBuffer,
                          {sources, sourceStates, states, result, run.layout.reuse.accumulates[index]});
-  makeFusedNeuronState(run, step);
+  makeFusedNeuronState(run, index);
   if (run.graph.stopsAtNonFiniteValues() && step.writesResult)
     recordFiniteCheck(*run.commandBuffer, step.name, result);
 }

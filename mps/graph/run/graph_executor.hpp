@@ -83,7 +83,7 @@ class GraphExecutor : public std::enable_shared_from_this<GraphExecutor> {
   /// The step's commands from its recording, or its encode.
   void repeatOrEncode(Run& run, StepIndex index);
   /// The state of a neuron that was fused into the step.
-  void makeFusedNeuronState(Run& run, const ProgramStep& step) const;
+  void makeFusedNeuronState(Run& run, StepIndex index) const;
   /// Two steps of the gradient of a concatenation (splitInPairs).
   void encodeSlices(Run& run, const ProgramStep& step, const ProgramStep& partner);
   /// The states that a step leaves for its gradient and for the caller; empty when nobody wants them.

@@ -60,7 +60,7 @@ void GraphExecutor::encodeStepWithoutImages(Run& run, StepIndex index) {
   if (SharedBatchKernel* const shared = kernel.roles().sharedBatch)
     shared->encodeWithoutImages(run.commandBuffer, run.layout.images[step.sources[isGradient ? 1 : 0]],
                                 isGradient && !sourceStates.empty() ? sourceStates[0] : states);
-  makeFusedNeuronState(run, step);
+  makeFusedNeuronState(run, index);
   if (isGradient)
     for (const StateBatch& read : sourceStates) StateBatchIncrementReadCount(read, -1);
   if (!step.update) return;

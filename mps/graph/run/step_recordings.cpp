@@ -19,10 +19,14 @@ std::size_t changeCountOf(const ProgramStep& step) {
 }
 
 /// All states that a step makes or reads.
-std::vector<StateIndex> statesOf(const ProgramStep& step) {
+std::vector<StateIndex> statesOf(const GraphProgram& program, const GraphLayout& layout, StepIndex index) {
+  const ProgramStep& step = program.steps[index];
   std::vector<StateIndex> states = step.sourceStates;
   for (const auto& state : {step.resultState, step.fusedNeuronState})
     if (state) states.push_back(*state);
+  const StepIndex sum = layout.reuse.sums[index];
+  if (sum != nowhere && program.steps[sum].fusedNeuronState)
+    states.push_back(*program.steps[sum].fusedNeuronState);
   return states;
 }
 
@@ -63,7 +67,8 @@ bool StepRecordings::isSteady(const ProgramStep& step, const GraphLayout& layout
   };
   const ImageIndex addend = layout.reuse.addends[index];
   return std::ranges::all_of(step.sources, stays) && stays(step.result) &&
-         (addend == nowhere || stays(addend)) && std::ranges::all_of(statesOf(step), [&](StateIndex state) {
+         (addend == nowhere || stays(addend)) &&
+         std::ranges::all_of(statesOf(*program_, layout, index), [&](StateIndex state) {
            return !program_->states[state].isExported && program_->states[state].producer != nowhere;
          });
 }
@@ -75,7 +80,7 @@ void StepRecordings::findGroups(const GraphLayout& layout, bool copiesSources) {
   std::iota(groups_.begin(), groups_.end(), std::size_t{0});
   std::vector<StepIndex> firstOf(program_->states.size(), nowhere);
   for (StepIndex s = 0; s < steps.size(); ++s)
-    for (const StateIndex state : statesOf(steps[s])) {
+    for (const StateIndex state : statesOf(*program_, layout, s)) {
       if (firstOf[state] == nowhere) firstOf[state] = s;
       const std::size_t joined = groups_[firstOf[state]];
       const std::size_t own = groups_[s];
@@ -91,7 +96,7 @@ void StepRecordings::forgetGroup(std::size_t group) {
   for (StepIndex s = 0; s < groups_.size(); ++s) {
     if (groups_[s] != group) continue;
     isRecorded_[s] = false;
-    for (const StateIndex state : statesOf(program_->steps[s])) states_[state] = {};
+    for (const StateIndex state : statesOf(*program_, *key_.layout, s)) states_[state] = {};
   }
 }
 
@@ -126,7 +131,7 @@ void StepRecordings::keep(mtl::CommandBuffer& commandBuffer, const std::vector<S
   for (StepIndex s = 0; s < program_->steps.size(); ++s) {
     if (!canBeRecorded_[s] || isRecorded_[s]) continue;
     isRecorded_[s] = hasNew = true;
-    for (const StateIndex state : statesOf(program_->steps[s])) states_[state] = states[state];
+    for (const StateIndex state : statesOf(*program_, *key_.layout, s)) states_[state] = states[state];
   }
   if (hasNew)
     commandBuffer.ifDropped(
