@@ -21,7 +21,10 @@
 /// What cuDNN fuses into the convolutions of ResNet-50: which graphs it has engines for, whether these run and are right,
 /// and what they gain. Prints a table.
 ///
-/// A few layers are run and timed. UNMETAL_CUDNN_FUSIONS=all runs and times every layer, which takes minutes.
+/// On an H200 with the cuDNN of PyTorch 2.11 no graph with sums has an engine that gives the same sums twice, and those without gain
+/// less than 1 % of a step: nothing of it is used.
+///
+/// A few layers are asked for, run and timed. UNMETAL_CUDNN_FUSIONS=all does so with every layer, which takes minutes.
 namespace mtl::cuda::cudnn_fusions_test {
 namespace {
 
@@ -267,11 +270,12 @@ struct Offer {
   std::size_t offered = 0;
   std::size_t deterministic = 0;
   std::size_t planned = 0;
+  std::size_t changing = 0;           ///< plans whose sums have other bits in a second run
   std::optional<FusedEngine> engine;  ///< the fastest one's
   std::int64_t workspace = 0;
   double microseconds = 0;
-  double worstSum =
-      0;  ///< largest error of a sum, in roundings of a float16 of the sum of the absolute values
+  /// Largest error of a sum, in roundings of a float16 of the sum of the absolute values.
+  double worstSum = 0;
 };
 
 /// The suggestions of both modes; those that could be used come first.
@@ -338,8 +342,10 @@ void tryPlan(const FusedPlan& plan, const FusedMemory& memory, const Built& buil
     EXPECT_LE(worst, 1) << "engine " << plan.engine.index;
     offer.worstSum = std::max(offer.worstSum, worst);
     memory.run(plan);
-    if (plan.engine.isDeterministic) {
-      EXPECT_EQ(memory.eightChannels(built.sum, 0), sums) << "engine " << plan.engine.index;
+    // Engines that say that they are deterministic add their sums in any order, all the same.
+    if (memory.eightChannels(built.sum, 0) != sums) {
+      ++offer.changing;
+      return;
     }
   }
   const double microseconds = memory.microseconds(plan);
@@ -349,8 +355,8 @@ void tryPlan(const FusedPlan& plan, const FusedMemory& memory, const Built& buil
   offer.microseconds = microseconds;
 }
 
-/// @return whether cuDNN suggests something, and when it is run, has a plan
-bool offers(Fusion fusion, const Problem& problem, const Precision& precision, bool isRun, Offer& offer) {
+/// @return whether cuDNN has a plan
+bool offers(Fusion fusion, const Problem& problem, const Precision& precision, Offer& offer) {
   offer.precision = precision.name;
   std::vector<CudnnDescriptor> suggestions;
   std::optional<Built> built;
@@ -363,7 +369,7 @@ bool offers(Fusion fusion, const Problem& problem, const Precision& precision, b
   offer.offered = suggestions.size();
   offer.deterministic = static_cast<std::size_t>(std::ranges::count_if(
       suggestions, [](const CudnnDescriptor& one) { return testing::engineOf(one).isDeterministic; }));
-  if (suggestions.empty() || !isRun) return !suggestions.empty();
+  if (suggestions.empty()) return false;
   const std::vector<FusedPlan> plans = plansFrom(suggestions, offer.why);
   offer.planned = plans.size();
   if (plans.empty()) return false;
@@ -379,12 +385,12 @@ bool offers(Fusion fusion, const Problem& problem, const Precision& precision, b
   return true;
 }
 
-Offer offerFor(Fusion fusion, const Problem& problem, bool isRun) {
+Offer offerFor(Fusion fusion, const Problem& problem) {
   Offer offer;
   const std::span all(kPrecisions);
   for (const Precision& precision : problem.type == CUDNN_DATA_FLOAT ? all.first(1) : all) {
     offer = Offer();
-    if (offers(fusion, problem, precision, isRun, offer)) return offer;
+    if (offers(fusion, problem, precision, offer)) return offer;
   }
   return offer;
 }
@@ -423,12 +429,12 @@ void printRow(const Problem& problem, const Kind& kind, const Offer& offer, cons
     const double gain = plain.microseconds + saved / kBytesPerMicrosecond - offer.microseconds;
     if (kind.fusion != kind.plain && plain.engine && isUsable(*offer.engine))
       gains()[{problem.format(), kind.name}] += std::max(0.0, gain) * countOf(kind, problem.layer);
-    std::printf(" %4zu %6lld%s %7.1f %8.1f %8.1f %7.1f %7.1f %8.1f %7.3f", offer.planned,
+    std::printf(" %4zu %4zu %6lld%s %7.1f %8.1f %8.1f %7.1f %7.1f %8.1f %7.3f", offer.planned, offer.changing,
                 static_cast<long long>(offer.engine->index), isUsable(*offer.engine) ? " " : "*",
                 static_cast<double>(offer.workspace) / 1e6, offer.microseconds, plain.microseconds,
                 saved / 1e6, saved / kBytesPerMicrosecond, gain, offer.worstSum);
-  } else if (!offer.why.empty()) {
-    std::printf("   %s", offer.why.c_str());
+  } else {
+    std::printf(" %4zu %4zu   %s", offer.planned, offer.changing, offer.why.c_str());
   }
   std::printf("\n");
   std::fflush(stdout);
@@ -444,11 +450,12 @@ class CudnnFusions : public ::testing::TestWithParam<Problem> {
     std::printf(
         "%s, cuDNN %s, batch %lld. precision: of vectors, of what is not stored, of statistics; float32 or "
         "half.\n"
-        "*: not deterministic, or not bounded. worst: error of a sum in roundings of a float16.\n",
+        "vary: plans whose sums differ in a second run. *: not deterministic, or not bounded. worst: error "
+        "of a sum in roundings of a float16.\n",
         properties.name, Cudnn::library().version().c_str(), static_cast<long long>(kBatch));
-    std::printf("%-21s %-7s %-33s %3s %4s %4s %4s %6s  %7s %8s %8s %7s %7s %8s %7s\n", "layer", "format",
-                "graph", "pre", "have", "det", "plan", "engine", "work MB", "best us", "plain us", "save MB",
-                "save us", "gain us", "worst");
+    std::printf("%-21s %-7s %-33s %3s %4s %4s %4s %4s %6s  %7s %8s %8s %7s %7s %8s %7s\n", "layer", "format",
+                "graph", "pre", "have", "det", "plan", "vary", "engine", "work MB", "best us", "plain us",
+                "save MB", "save us", "gain us", "worst");
   }
   static void TearDownTestSuite() {
     for (const auto& [what, microseconds] : gains())
@@ -465,15 +472,14 @@ class CudnnFusions : public ::testing::TestWithParam<Problem> {
 
 TEST_P(CudnnFusions, WhatIsOfferedRuns) {
   const Problem& problem = GetParam();
-  const bool isRun = runsAll() || problem.layer.isSampled;
   std::map<Fusion, Offer> plain;
   for (const Kind& kind : kKinds) {
     if (!isAsked(kind, problem.layer)) continue;
     SCOPED_TRACE(kind.name);
-    const Offer offer = offerFor(kind.fusion, problem, isRun);
+    const Offer offer = offerFor(kind.fusion, problem);
     if (kind.fusion == kind.plain) {
       EXPECT_GT(offer.deterministic, 0U);
-      EXPECT_EQ(offer.engine.has_value(), isRun) << offer.why;
+      EXPECT_TRUE(offer.engine) << offer.why;
       plain[kind.fusion] = offer;
     }
     printRow(problem, kind, offer, plain[kind.plain]);
@@ -483,7 +489,8 @@ TEST_P(CudnnFusions, WhatIsOfferedRuns) {
 std::vector<Problem> problems() {
   std::vector<Problem> all;
   for (const cudnnDataType_t type : {CUDNN_DATA_HALF, CUDNN_DATA_FLOAT})
-    for (const Layer& layer : kLayers) all.push_back({layer, type});
+    for (const Layer& layer : kLayers)
+      if (layer.isSampled || runsAll()) all.push_back({layer, type});
   return all;
 }
 
