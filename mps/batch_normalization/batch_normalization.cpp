@@ -358,13 +358,11 @@ std::function<void()> CNNBatchNormalization::parameterKeeper() {
 }
 
 detail::KernelRoles CNNBatchNormalization::roles() {
-  const bool isWhole = detail::isDefaultPadding(*padding()) && offset() == Offset{} &&
-                       clipRect() == RectNoClip && sourceFeatureChannelOffset() == 0 &&
-                       destinationFeatureChannelOffset() == 0;
+  const bool writesWhole = clipRect() == RectNoClip && destinationFeatureChannelOffset() == 0;
   return {.layer = this,
           .sharedBatch = this,
           .neuronFusion = this,
-          .addsSecondSource = isWhole && neuron_.neuronType() == CNNNeuronType::None};
+          .addsSecondSource = writesWhole && neuron_.neuronType() == CNNNeuronType::None};
 }
 
 CNNBatchNormalization::Answer CNNBatchNormalization::canFuse(const NNNeuronDescriptor& neuron,

@@ -21,7 +21,7 @@ bool canAdd(const GraphProgram& program, ImageIndex own, ImageIndex other) {
   const ProgramImage& image = program.images[own];
   if (image.readers.size() != 1 || own == other) return false;
   const ProgramStep& step = program.steps[image.producer];
-  return step.kernel->roles().addsSecondSource && step.ownsKernel && step.sources.size() == 1 &&
+  return step.kernel->roles().addsSecondSource && step.ownsKernel &&
          program.images[other].producer < image.producer;
 }
 

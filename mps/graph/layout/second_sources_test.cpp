@@ -4,12 +4,15 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "mps/arithmetic/arithmetic_node.hpp"
+#include "mps/batch_normalization/batch_normalization.hpp"
 #include "mps/batch_normalization/batch_normalization_node.hpp"
 #include "mps/conform/check_gradients.hpp"
 #include "mps/core/coding/coder.hpp"
+#include "mps/core/kernel/graph_traits.hpp"
 #include "mps/core/testing/test_images.hpp"
 #include "mps/graph/check/test_network.hpp"
 #include "mps/trainable/trainable_batch_normalization.hpp"
@@ -80,9 +83,16 @@ class SecondSources : public ::testing::TestWithParam<std::shared_ptr<mtl::Devic
         CNNLossDescriptor::cnnLossDescriptor(CNNLossType::SoftMaxCrossEntropy, CNNReductionType::Sum));
     return made;
   }
-  std::shared_ptr<NNGraph> training(const Network& network, ImageFeatureChannelFormat format) const {
+  using Visit = std::function<void(NNFilterNode& node)>;
+  /// @param visit sees each node that the training adds
+  std::shared_ptr<NNGraph> training(const Network& network, ImageFeatureChannelFormat format,
+                                    const Visit& visit = nullptr) const {
     std::vector<Source> results;
-    for (const auto& terminus : network.loss->trainingGraph(nullptr))
+    const auto block = [&](const std::shared_ptr<NNFilterNode>& node, const std::shared_ptr<NNFilterNode>&,
+                           const Source&, const Source&) {
+      if (visit) visit(*node);
+    };
+    for (const auto& terminus : network.loss->trainingGraph(nullptr, block))
       results.push_back(terminus->resultImage());
     auto graph = NNGraph::create(device_, results, std::vector<bool>(results.size(), false));
     graph->setFormat(format);
@@ -96,8 +106,9 @@ class SecondSources : public ::testing::TestWithParam<std::shared_ptr<mtl::Devic
     return count;
   }
   /// Additions that normalisations have taken over, once sizes are known.
-  std::size_t fusedIn(const Network& network, ImageFeatureChannelFormat format = Float16) const {
-    const auto graph = training(network, format);
+  std::size_t fusedIn(const Network& network, ImageFeatureChannelFormat format = Float16,
+                      const Visit& visit = nullptr) const {
+    const auto graph = training(network, format, visit);
     test::train(*graph, device_, 1);
     return countOf(*graph);
   }
@@ -196,6 +207,83 @@ TEST_P(SecondSources, NotWhereSomethingElseReadsTheNormalization) {
                 NNMultiplicationNode::create(nodes.result, nodes.normalization->resultImage())->resultImage();
           })),
       0U);
+}
+
+/// Gradients of the addition that are no copies read its state.
+TEST_P(SecondSources, NotWhereTheAdditionsStateIsWanted) {
+  std::size_t exported = 0;
+  EXPECT_EQ(fusedIn(network(), Float16,
+                    [&](NNFilterNode& node) {
+                      if (node.className().find("AdditionGradient") == std::string::npos) return;
+                      node.resultImage()->setExportFromGraph(true);
+                      ++exported;
+                    }),
+            0U);
+  EXPECT_GT(exported, 0U);
+  EXPECT_EQ(fusedIn(network(false, [](Nodes& nodes) { nodes.sum->resultState()->setExportFromGraph(true); })),
+            0U);
+}
+
+TEST_P(SecondSources, NotOfANormalizationAndItself) {
+  EXPECT_EQ(fusedIn(network(false,
+                            [](Nodes& nodes) {
+                              const Source own = nodes.normalization->resultImage();
+                              const auto sum = NNAdditionNode::create(own, own);
+                              nodes.result = CNNNeuronReLUNode::create(sum->resultImage())->resultImage();
+                            })),
+            0U);
+}
+
+/// Gives a graph a normalisation as somebody has made it.
+class MadeNormalizationNode final : public NNFilterNode {
+ public:
+  using Make = std::function<std::shared_ptr<Kernel>()>;
+  MadeNormalizationNode(const Source& source, Make make) : NNFilterNode({source}), make_(std::move(make)) {}
+  [[nodiscard]] std::string className() const override { return "MadeNormalizationNode"; }
+  [[nodiscard]] std::shared_ptr<Kernel> makeKernel(
+      const std::shared_ptr<mtl::Device>& /*device*/) const override {
+    return make_();
+  }
+
+ private:
+  Make make_;
+};
+
+TEST_P(SecondSources, OnlyOfKernelsOfTheGraphsOwnThatWriteAllOfTheirResult) {
+  const auto source = TrainableBatchNormalization::create(device_, 1, "norm", test::sgd(device_));
+  const auto fused = [&](const MadeNormalizationNode::Make& make) {
+    const auto x = CNNNeuronSigmoidNode::create(NNImageNode::create())->resultImage();
+    const auto normalization =
+        std::make_shared<MadeNormalizationNode>(CNNNeuronTanHNode::create(x)->resultImage(), make);
+    const auto sum = NNAdditionNode::create(normalization->resultImage(), x);
+    const auto relu = CNNNeuronReLUNode::create(sum->resultImage());
+    const auto last = CNNNeuronLinearNode::create(relu->resultImage(), 2);
+    const auto graph = NNGraph::create(device_, last->resultImage());
+    const auto commandBuffer = device_->newCommandQueue()->commandBuffer();
+    graph->encodeBatch(commandBuffer, {test::pictures(device_, 2)});
+    commandBuffer->commit();
+    commandBuffer->throwIfFailed();
+    return countOf(*graph);
+  };
+  const auto made = [&] { return CNNBatchNormalization::create(device_, source); };
+  EXPECT_EQ(fused(made), 1U);
+  const auto kept = made();
+  EXPECT_EQ(fused([&] { return kept; }), 0U);
+  EXPECT_EQ(fused([&] {
+              const auto kernel = made();
+              kernel->setClipRect({{0, 0, 0}, {4, 4, 8}});
+              return kernel;
+            }),
+            0U);
+}
+
+TEST_P(SecondSources, NotBesideChannelsOfOthers) {
+  const auto source = TrainableBatchNormalization::create(device_, 4, "norm", test::sgd(device_));
+  const auto kernel = CNNBatchNormalization::create(device_, source);
+  detail::ImageKernel& image = *kernel;
+  EXPECT_TRUE(image.roles().addsSecondSource);
+  kernel->setDestinationFeatureChannelOffset(4);
+  EXPECT_FALSE(image.roles().addsSecondSource);
 }
 
 TEST_P(SecondSources, StepsRepeatTheirCommands) {
