@@ -64,8 +64,8 @@ std::string addSpatial(const Step& step, const mps::CNNSpatialNormalization& nor
 
 /// V = mean of the squares - M^2, of values from which the mean of their picture was subtracted: large means cost it no accuracy.
 std::string addVariance(const Step& step, const Surroundings& around) {
-  const std::string centre =
-      step.add("ReduceMean", {step.source().value, step.model.constant("axes", std::vector<std::int64_t>{2, 3})});
+  const std::string centre = step.add(
+      "ReduceMean", {step.source().value, step.model.constant("axes", std::vector<std::int64_t>{2, 3})});
   const std::string values = step.add("Sub", {around.padded.value, centre});
   const std::string mean = around.meanOf(step, values);
   const std::string squares = around.meanOf(step, step.add("Mul", {values, values}));

@@ -103,8 +103,7 @@ std::string addPad(const Step& step, const mps::NNPad& pad) {
   if (isReflectedOnce(step, pad, sizes)) return step.pad(step.source().value, sizes.all(), "reflect");
   if (pad.edgeMode() == mps::ImageEdgeMode::Mirror || pad.edgeMode() == mps::ImageEdgeMode::MirrorWithEdge)
     return addMirroredPad(step, pad, sizes);
-  if (pad.edgeMode() == mps::ImageEdgeMode::Clamp)
-    return step.pad(step.source().value, sizes.all(), "edge");
+  if (pad.edgeMode() == mps::ImageEdgeMode::Clamp) return step.pad(step.source().value, sizes.all(), "edge");
   return addFilledPad(step, pad, sizes);
 }
 

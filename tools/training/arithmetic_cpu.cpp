@@ -29,8 +29,10 @@ std::string oneDnnInstructionSet() {
       return "AVX512_CORE_VNNI";
     case dnnl::cpu_isa::avx512_core_bf16:
       return "AVX512_CORE_BF16";
+    case dnnl::cpu_isa::avx512_core_amx:
+      return "AVX512_CORE_AMX";
     default:
-      return "instruction set " + std::to_string(static_cast<int>(dnnl::get_effective_cpu_isa()));
+      return "instruction-set-" + std::to_string(static_cast<int>(dnnl::get_effective_cpu_isa()));
   }
 }
 

@@ -121,13 +121,6 @@ Found planFrom(std::shared_ptr<const CudnnGraph> graph, CudnnDescriptor suggesti
   return {std::move(graph), std::move(suggestion), std::move(plan), workspace, index == 0, std::move(words)};
 }
 
-/// Whether cuDNN may be asked for suggestions of mode B: about weight gradients whose windows are larger than the
-/// tensor cuDNN 9.14 ends the process there.
-bool mayAskModeB(const ConvolutionProblem& problem, const CudnnAttempt& attempt) {
-  return problem.operation != ConvolutionOperation::WeightsGradient ||
-         (problem.y.dilatedSize() <= attempt.y.size && problem.x.dilatedSize() <= attempt.x.size);
-}
-
 /// What a search for a plan does next.
 enum class Search { GoOn, NextAttempt, Stop };
 
@@ -138,10 +131,8 @@ Search eachSuggestion(const ConvolutionProblem& problem, const CudnnAttempt& att
                       const CudnnArrays& arrays, std::string& why, Take take) {
   const auto graph =
       std::make_shared<const CudnnGraph>(problem, attempt, arrays, mtl::cuda::CudnnHandle::forPreparing());
-  // Mode B knows more ways to run an engine. It comes last, so that the first candidates, and the numbers in
-  // plan files, are those of mode A.
-  for (const cudnnBackendHeurMode_t mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK, CUDNN_HEUR_MODE_B}) {
-    if (mode == CUDNN_HEUR_MODE_B && !mayAskModeB(problem, attempt)) continue;
+  // Asked for suggestions of mode B, cuDNN 9.14 and 9.19 end the process, with small problems and weight gradients.
+  for (const cudnnBackendHeurMode_t mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK}) {
     std::vector<CudnnDescriptor> suggestions;
     try {
       suggestions = graph->suggestions(mode);

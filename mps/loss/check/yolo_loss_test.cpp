@@ -156,9 +156,11 @@ struct Found {
   YOLOLossOutputs expected;
 };
 
+/// Nothing where the implementation refuses.
 Found runPlan(const plans::Entry& entry, const YOLOLossProblem& problem, int threads = plans::kThreads,
               double classRange = 1) {
   const auto plan = plans::preparedBy(entry, detail::yoloLossBackEnds, problem);
+  if (!plan) return {};
   const Inputs inputs(problem, classRange);
   detail::TestTensor predictions(entry.device, problem.predictions, 1);
   detail::TestTensor labels(entry.device, problem.labels, 2);
@@ -202,6 +204,7 @@ TEST(YOLOLossPlans, AgreeWithTheReference) {
                      std::to_string(kSeed));
         const plans::WithTarget target(entry);
         const Found found = runPlan(entry, problem, plans::kThreads, item.classRange);
+        if (found.loss.empty()) continue;
         std::string report;
         EXPECT_TRUE(agrees(found, found.expected, problem, report)) << report;
       }

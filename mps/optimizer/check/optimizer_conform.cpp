@@ -1,4 +1,5 @@
 #include <array>
+#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -169,7 +170,9 @@ struct KernelUpdate {
                   kind == OptimizerKind::SGD ? nullptr : momentum.vector, values.vector);
     }
   }
-  void check(ConformRun& run) const {
+  [[nodiscard]] double inverseScale() const { return lossScale ? 1 / kLossScale : 1; }
+  /// @param factor of the gradients, of a limit of their norm
+  void check(ConformRun& run, double factor = 1) const {
     const OptimizerKind kind = rule.kind;
     OptimizerNumbers numbers;
     numbers.learningRate = isAdam() ? adamLearningRate(0.03125, kDecay, kBeta2, 3) : 0.03125;
@@ -182,8 +185,7 @@ struct KernelUpdate {
     numbers.epsilon = static_cast<double>(kEpsilon);
     OptimizerReferenceTensors before;
     before.gradient = gradient.before;
-    if (lossScale)
-      for (double& value : before.gradient.values) value /= kLossScale;
+    for (double& value : before.gradient.values) value *= inverseScale() * factor;
     before.values = values.before;
     if (hasMomentum(kind)) before.momentum = momentum.before;
     if (hasVelocity(kind)) before.velocity = velocity.before;
@@ -203,15 +205,25 @@ void runKernel(ConformRun& run, OptimizerKind kind, std::size_t length, bool cli
     update.check(run);
 }
 
+double normOf(const std::vector<KernelUpdate>& updates) {
+  double sum = 0;
+  for (const KernelUpdate& update : updates)
+    for (const double value : update.gradient.before.values)
+      sum += value * value * update.inverseScale() * update.inverseScale();
+  return std::sqrt(sum);
+}
+
 /// Updates of tensors of several sizes that a graph puts together: on a GPU in one launch, on a CPU in one
-/// loop where they wait for a loss scale.
-void runCombined(ConformRun& run, OptimizerKind kind, bool isScaled, bool clips) {
+/// loop where they wait for a loss scale. @param isLimited whether a quarter of the norm of all gradients is its limit
+void runCombined(ConformRun& run, OptimizerKind kind, bool isScaled, bool clips, bool isLimited) {
   const auto lossScale = isScaled ? LossScale::create(run.device(), {.initialScale = kLossScale}) : nullptr;
   std::vector<KernelUpdate> updates;
   constexpr std::array<std::size_t, 4> lengths{3, 9000, 64, 4097};
   for (const std::size_t length : lengths) updates.emplace_back(run, kind, length, clips, lossScale);
+  const double norm = normOf(updates);
+  const float limit = isLimited ? static_cast<float>(norm / 4) : 0;
   const bool accepted = run.encode([&](const auto& commandBuffer) {
-    CombinedUpdates combined(*run.device(), std::make_shared<int>());
+    CombinedUpdates combined(*run.device(), std::make_shared<int>(), limit);
     {
       const CombinedUpdates::Scope scope(combined);
       for (const KernelUpdate& update : updates) update.encode(run.device(), commandBuffer);
@@ -219,7 +231,9 @@ void runCombined(ConformRun& run, OptimizerKind kind, bool isScaled, bool clips)
     combined.record(*commandBuffer);
   });
   if (!accepted) return;
-  for (const KernelUpdate& update : updates) update.check(run);
+  const double factor =
+      isLimited ? static_cast<double>(static_cast<float>(static_cast<double>(limit) / norm)) : 1;
+  for (const KernelUpdate& update : updates) update.check(run, factor);
 }
 
 void conformClass(Conform& conform, const OptimizerImplementation& implementation, const std::string& kernel,
@@ -240,8 +254,10 @@ void conformClass(Conform& conform, const OptimizerImplementation& implementatio
           cases.push_back({std::string("Kernel") + name(kind) + std::to_string(length),
                            [=](ConformRun& run) { runKernel(run, kind, length, clips); }});
         for (const bool isScaled : {false, true})
-          cases.push_back({std::string("Combined") + (isScaled ? "Scaled" : "") + name(kind),
-                           [=](ConformRun& run) { runCombined(run, kind, isScaled, clips); }});
+          for (const bool isLimited : {false, true})
+            cases.push_back({std::string("Combined") + (isScaled ? "Scaled" : "") +
+                                 (isLimited ? "Limited" : "") + name(kind),
+                             [=](ConformRun& run) { runCombined(run, kind, isScaled, clips, isLimited); }});
       }
   conformRow(conform, key, cases);
 }
