@@ -68,7 +68,7 @@ detail::NcclId idByMpi(const detail::Launch& launch) {
   return id;
 }
 
-std::unique_ptr<detail::CollectiveEngine> ncclEngine(const mtl::Device& device,
+std::unique_ptr<detail::CollectiveEngine> joinByNccl(const mtl::Device& device,
                                                      const detail::Launch& launch) {
   if (launch.size == 1) return nccl.makeEngine(device, 0, 1, nccl.makeId(""), "", nullptr);
   if (launch.launcher != detail::Launcher::Mpi) {
@@ -76,6 +76,16 @@ std::unique_ptr<detail::CollectiveEngine> ncclEngine(const mtl::Device& device,
     return nccl.makeEngine(device, launch.rank, launch.size, nccl.makeId(place), place, nullptr);
   }
   return nccl.makeEngine(device, launch.rank, launch.size, idByMpi(launch), "", detail::callRollByMpi);
+}
+
+/// NCCL alone compares the GPUs of all ranks: a name such as cuda:0 may be another one for each process.
+std::unique_ptr<detail::CollectiveEngine> ncclEngine(const mtl::Device& device,
+                                                     const detail::Launch& launch) {
+  try {
+    return joinByNccl(device, launch);
+  } catch (const mtl::Error& error) {
+    throw Error(detail::sentenceOfNccl(error.what()));
+  }
 }
 
 std::unique_ptr<detail::CollectiveEngine> mpiEngine(const detail::Launch& launch) {

@@ -73,4 +73,9 @@ std::string meetingPlaceOf(const Environment& environment) {
   return (isIpv6 ? "[" + address + "]" : address) + ":" + std::to_string(port);
 }
 
+std::string sentenceOfNccl(const std::string& message) {
+  if (message.find("Duplicate GPU") == std::string::npos) return message;
+  return "Communicator: two ranks are on one GPU, give each rank one of its own; NCCL says: " + message;
+}
+
 }  // namespace mps::detail

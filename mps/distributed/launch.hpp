@@ -31,4 +31,7 @@ Launch launchOf(const Environment& environment);
 /// @throws Error that names what is missing
 std::string meetingPlaceOf(const Environment& environment);
 
+/// What NCCL says when ranks cannot be joined, behind what is wrong with the launch where that is known.
+std::string sentenceOfNccl(const std::string& message);
+
 }  // namespace mps::detail

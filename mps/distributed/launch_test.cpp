@@ -94,6 +94,17 @@ TEST(Launch, RanksMeetAtThePortBehindTheMasters) {
             std::string::npos);
 }
 
+TEST(Launch, TwoRanksOnOneGpuAreASentence) {
+  const std::string found =
+      "ncclCommInitRank: invalid usage (run with NCCL_DEBUG=WARN for details) (Duplicate GPU detected : rank "
+      "1 "
+      "and rank 0 both on CUDA device 60)";
+  EXPECT_EQ(detail::sentenceOfNccl(found),
+            "Communicator: two ranks are on one GPU, give each rank one of its own; NCCL says: " + found);
+  const std::string other = "ncclCommInitRank: unhandled system error";
+  EXPECT_EQ(detail::sentenceOfNccl(other), other);
+}
+
 TEST(Launch, AMissingModuleOfMpiIsASentence) {
   const char* const before = std::getenv("UNMETAL_MPI");
   const std::string kept = before == nullptr ? "" : before;

@@ -261,53 +261,6 @@ TEST(DistributedTraining, AnOverflowLeavesOutTheStepOnAllRanks) {
   });
 }
 
-/// A mean over the batch is one over the batch of all ranks.
-TEST(DistributedTraining, AMeanAcrossTheBatchIsThatOfAllRanks) {
-  const auto train = [](const Device& device, const std::shared_ptr<Communicator>& communicator) {
-    const auto layer = test::layer(device, 8, 1, 3, "dense");
-    auto descriptor =
-        CNNLossDescriptor::cnnLossDescriptor(CNNLossType::MeanSquaredError, CNNReductionType::Mean);
-    descriptor.setReduceAcrossBatch(true);
-    const auto dense = CNNFullyConnectedNode::create(NNImageNode::create(), layer);
-    const auto loss = NNForwardLossNode::create(dense->resultImage(), NNImageNode::create(), descriptor);
-    loss->resultImage()->setExportFromGraph(true);
-    loss->resultImage()->setImageAllocator(Image::defaultAllocator());
-    const auto ones = NNInitialGradientNode::create(loss->resultImage())->resultImage();
-    const auto graph = NNGraph::create(device, loss->trainingGraph(ones)[0]->resultImage(), false);
-    graph->setCommunicator(communicator);
-    const std::size_t first = communicator && communicator->rank() == 1 ? 2 : 0;
-    const std::size_t count = communicator ? (first == 0 ? 2 : 3) : SmallNetwork::batch;
-    if (communicator) graph->setBatchShare(first, SmallNetwork::batch);
-    const auto targets =
-        ImageBatch::create(device, {ImageFeatureChannelFormat::Float32, 1, 1, 3}, SmallNetwork::batch);
-    targets.writeBytes(std::vector<float>(3 * SmallNetwork::batch, 0.25F),
-                       DataLayout::HeightxWidthxFeatureChannels);
-    std::vector<ImageBatch> losses;
-    const auto queue = device->newCommandQueue();
-    for (unsigned step = 0; step < 3; ++step) {
-      losses.clear();
-      const auto commandBuffer = queue->commandBuffer();
-      graph->encodeBatch(commandBuffer,
-                         {test::pictures(device, step).slice(first, count), targets.slice(first, count)}, {},
-                         &losses);
-      commandBuffer->commit();
-      commandBuffer->throwIfFailed();
-    }
-    const auto& part = losses.at(0)[0];
-    std::vector<float> value(1);
-    part->readBytes(value, DataLayout::HeightxWidthxFeatureChannels);
-    return std::pair(value[0], test::weightsOf({layer}, device));
-  };
-  const auto alone = train(mtl::newCPUDevice(1), nullptr);
-  std::vector<float> parts(2);
-  runAll(test::ranks(2), [&](const auto& communicator) {
-    const auto together = train(communicator->device(), communicator);
-    parts[static_cast<std::size_t>(communicator->rank())] = together.first;
-    test::expectClose(together.second, alone.second);
-  });
-  test::expectClose({{parts[0] + parts[1]}}, {{alone.first}});
-}
-
 TEST(DistributedTraining, PlantedDriftIsNamed) {
   const auto errors = test::runRanks(test::ranks(2), [&](const auto& communicator) {
     const Training training = withMomentum(communicator->device());
