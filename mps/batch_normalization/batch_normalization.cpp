@@ -278,30 +278,30 @@ namespace {
 class SumOfStep {
  public:
   SumOfStep(const CNNBatchNormalization& kernel, mtl::CommandBuffer& commandBuffer, const ImageBatch& images)
-      : kernel_(kernel), commandBuffer_(commandBuffer), images_(images), before_(current_) {
-    current_ = this;
+      : kernel_(kernel), commandBuffer_(commandBuffer), images_(images), before_(current) {
+    current = this;
   }
-  ~SumOfStep() { current_ = before_; }
+  ~SumOfStep() { current = before_; }
   SumOfStep(const SumOfStep&) = delete;
   SumOfStep& operator=(const SumOfStep&) = delete;
 
   /// The one of a kernel's encode; null: none.
   static const SumOfStep* of(const CNNBatchNormalization& kernel) {
-    return current_ != nullptr && &current_->kernel_ == &kernel ? current_ : nullptr;
+    return current != nullptr && &current->kernel_ == &kernel ? current : nullptr;
   }
   [[nodiscard]] detail::TensorView addend() const {
     return detail::BatchOperand(images_).view(commandBuffer_, false);
   }
 
  private:
-  static thread_local const SumOfStep* current_;
+  static thread_local const SumOfStep* current;
   const CNNBatchNormalization& kernel_;
   mtl::CommandBuffer& commandBuffer_;
   const ImageBatch& images_;
   const SumOfStep* before_;
 };
 
-thread_local const SumOfStep* SumOfStep::current_ = nullptr;
+thread_local const SumOfStep* SumOfStep::current = nullptr;
 
 }  // namespace
 

@@ -36,7 +36,7 @@ std::vector<Gradient> valuesOf(const train::Network& network) {
   for (const train::Layer& layer : network.layers())
     for (const train::Parameter& parameter : layer.parameters)
       if (parameter.isTrained) trained.insert(layer.label + "." + parameter.name);
-  const auto layers = network.trainableLayers();
+  const auto& layers = network.trainableLayers();
   train::detail::synchronize(layers, network.device());
   std::vector<Gradient> values;
   for (const auto& layer : layers)

@@ -267,10 +267,10 @@ TEST_P(SecondSources, OnlyOfKernelsOfTheGraphsOwnThatWriteAllOfTheirResult) {
   };
   const auto made = [&] { return CNNBatchNormalization::create(device_, source); };
   EXPECT_EQ(fused(made), 1U);
-  const auto kept = made();
+  auto kept = made();
   EXPECT_EQ(fused([&] { return kept; }), 0U);
   EXPECT_EQ(fused([&] {
-              const auto kernel = made();
+              auto kernel = made();
               kernel->setClipRect({{0, 0, 0}, {4, 4, 8}});
               return kernel;
             }),
