@@ -297,8 +297,10 @@ TEST_F(OnnxImport, WrongShapesAreRefused) {
   EXPECT_THAT(troubleOf(operatorOf("Unsqueeze", {"a"}), {integers("a", {1, 2, 3, 4, 5, 6})}),
               HasSubstr("more than eight axes"));
   for (const std::string type : {"Squeeze", "Unsqueeze"})
-    for (const Integers& axes : {Integers{2, 2}, {1, 3, 1}, {-1, 4, -1}})
-      EXPECT_THAT(troubleOf(operatorOf(type, {"a"}), {integers("a", axes)}), HasSubstr("a")) << type;
+    for (const Integers& axes : {Integers{2, 2}, {1, 3, 1}, {-1, 2, -1}})
+      EXPECT_THAT(troubleOf(operatorOf(type, {"a"}), {integers("a", axes)}),
+                  HasSubstr("it names an axis twice"))
+          << type;
   EXPECT_THAT(troubleOf(operatorOf("Pad", {"p"}), {integers("p", {0, 1, 0, 0, 0, 0, 0, 0})}),
               HasSubstr("it pads batch or channels"));
   EXPECT_THAT(troubleOf(operatorOf("Pad", {"p"}), {integers("p", {0, 0, 0, 0, 0, 0, -1, 0})}),

@@ -106,7 +106,8 @@ TEST_P(GatherPlan, SumsAreInTheOrderOfTheIndices) {
   const NonTemporalFrom large(0);
   const GatherProblem problem = GatherCase{.name = "", .rows = 2, .count = 16}.problem(Gradient, Float32);
   const auto plan = preparedBy(GetParam(), gatherBackEnds, problem);
-  if (!plan) return;  // an entry for more elements
+  ASSERT_TRUE(plan || !GetParam().isCpu());
+  if (!plan) return;  // a GPU's entry for more elements
   const auto& device = GetParam().device;
   std::vector<std::int64_t> numbers{1, 1, 0, 1, 1};
   numbers.resize(16, 2);  // no row
@@ -130,7 +131,8 @@ TEST_P(GatherPlan, SumsOfFloat16AreFloat32) {
   const NonTemporalFrom large(0);
   const GatherProblem problem = GatherCase{.name = "", .count = 8}.problem(Gradient, Float16);
   const auto plan = preparedBy(GetParam(), gatherBackEnds, problem);
-  if (!plan) return;  // an entry for more elements
+  ASSERT_TRUE(plan || !GetParam().isCpu());
+  if (!plan) return;  // a GPU's entry for more elements
   const auto& device = GetParam().device;
   const GuardedIndices indices(device, GatherIndices::UInt32, std::vector<std::int64_t>(8));
   TestTensor gradient(device, problem.result);

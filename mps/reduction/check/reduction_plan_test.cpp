@@ -108,7 +108,7 @@ TEST_P(ReductionPlan, OnlyFloat32GradientsAccumulate) {
   const ReductionCase reduction = reductionCases().front();
   const auto expect = [&](const ReductionProblem& problem, bool canAccumulate) {
     const auto plan = planOf(GetParam(), problem);
-    EXPECT_TRUE(!plan || plan->canAccumulate() == canAccumulate) << problem.describe();
+    EXPECT_TRUE(plan ? plan->canAccumulate() == canAccumulate : !GetParam().isCpu()) << problem.describe();
   };
   expect(reduction.gradient(Float16, Float32), true);
   expect(reduction.gradient(Float32, Float16), false);
