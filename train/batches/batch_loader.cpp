@@ -177,6 +177,10 @@ void BatchLoader::work() {
       batchDone_.notify_all();
       continue;
     }
+    if (piece.begin == piece.end) {  // A batch without pictures of this rank is done, and gone once the lock is.
+      batchDone_.notify_all();
+      continue;
+    }
     lock.unlock();
     std::size_t place = piece.begin;
     std::exception_ptr error;

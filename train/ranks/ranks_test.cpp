@@ -73,6 +73,24 @@ TEST(BatchLoader, RanksShareEachBatch) {
   }
 }
 
+/// Its batches are done when they begin, and handed out while the thread that began them looks for more.
+TEST(BatchLoader, ARankWithoutPicturesGetsEmptyBatches) {
+  const BatchSource source{sizeof(std::uint32_t), [](std::uint32_t, std::uint64_t, auto) -> PictureClass {
+                             throw mps::Error("a picture of another rank");
+                           }};
+  constexpr std::size_t batches = 20000;
+  BatchOptions options{.batchSize = 1, .endEpoch = 1, .threads = 2};
+  options.ranks = 2;  // the second one has the picture
+  BatchLoader loader(batches, source, options);
+  Batch batch;
+  for (std::size_t i = 0; i < batches; ++i) {
+    ASSERT_TRUE(loader.next(batch));
+    ASSERT_EQ(batch.index, i);
+    ASSERT_TRUE(batch.labels.empty());
+  }
+  EXPECT_FALSE(loader.next(batch));
+}
+
 TEST(Together, FailsOnAllRanksWithTheFirstSentence) {
   const auto errors = mps::test::runRanks(mps::test::ranks(3), [](const Ranks& ranks) {
     detail::together(ranks, [] {});
