@@ -34,8 +34,8 @@ TEST(RunProcesses, OneThatMissesAnotherIsBelieved) {
 /// One is stopped, and does not end by itself.
 TEST(RunProcesses, TheOthersHaveSoLongToEnd) {
   const auto begin = std::chrono::steady_clock::now();
-  EXPECT_EQ(runProcesses({shell("exit 2"), shell("exec sleep 100"), shell("kill -STOP $$")}, milliseconds(100)),
-            2);
+  EXPECT_EQ(
+      runProcesses({shell("exit 2"), shell("exec sleep 100"), shell("kill -STOP $$")}, milliseconds(100)), 2);
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30));
 }
 

@@ -177,7 +177,8 @@ void BatchLoader::work() {
       batchDone_.notify_all();
       continue;
     }
-    if (piece.begin == piece.end) {  // A batch without pictures of this rank is done, and gone once the lock is.
+    // A batch without pictures of this rank is done, and gone once the lock is.
+    if (piece.begin == piece.end) {
       batchDone_.notify_all();
       continue;
     }
