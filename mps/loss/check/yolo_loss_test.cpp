@@ -134,6 +134,7 @@ TEST(YOLOLossReference, GradientIsTheCentralDifference) {
       return sum;
     };
     constexpr double step = 0x1p-20;
+    const double tolerance = detail::kDerivativeTolerance * std::max(1.0, std::abs(objective()));
     const std::size_t count = inputs.predictions.values.size();
     for (std::size_t i = 0; i < count; i += std::max<std::size_t>(1, count / 24)) {
       double& value = inputs.predictions.values[i];
@@ -143,9 +144,7 @@ TEST(YOLOLossReference, GradientIsTheCentralDifference) {
       value = before - step;
       const double difference = (above - objective()) / (2 * step);
       value = before;
-      EXPECT_NEAR(outputs.gradient.values[i], difference,
-                  detail::kDerivativeTolerance * std::max(1.0, std::abs(objective())))
-          << "element " << i;
+      EXPECT_NEAR(outputs.gradient.values[i], difference, tolerance) << "element " << i;
     }
   }
 }
