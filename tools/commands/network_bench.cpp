@@ -253,8 +253,10 @@ void benchNetworks(mps::detail::Bench& bench, const DeviceOptions& device, bool 
 
 namespace {
 
-/// Milliseconds of one of many repetitions on the slowest rank. @param run does so many and waits for their end
-double slowest(const train::detail::Ranks& ranks, const std::function<void(int)>& run) {
+/// Milliseconds of one of many repetitions on the slowest rank.
+/// @param run does so many; what it leaves in flight keeps the device busy between calls @param finish waits for it
+double slowest(const train::detail::Ranks& ranks, const std::function<void(int)>& run,
+               const std::function<void()>& finish) {
   constexpr int runs = 5;
   constexpr int most = 1000;
   constexpr double leastMilliseconds = 250;
@@ -271,10 +273,14 @@ double slowest(const train::detail::Ranks& ranks, const std::function<void(int)>
   };
   constexpr int warmUp = 12;  // by then a device has recorded the step for replays
   run(warmUp);
-  const int repetitions =
-      std::clamp(static_cast<int>(leastMilliseconds / slowestOf(timeOf(warmUp))), 1, most);
+  const double estimate = timeOf(warmUp);
+  finish();
+  const int repetitions = std::clamp(static_cast<int>(leastMilliseconds / slowestOf(estimate)), 1, most);
+  run(warmUp);
   std::vector<double> milliseconds;
-  for (int i = 0; i < runs; ++i) milliseconds.push_back(slowestOf(timeOf(repetitions)));
+  for (int i = 0; i < runs; ++i) milliseconds.push_back(timeOf(repetitions));
+  finish();
+  for (double& own : milliseconds) own = slowestOf(own);
   return mps::detail::summarize(milliseconds).milliseconds;
 }
 
@@ -287,22 +293,21 @@ struct RankStep {
 RankStep stepOf(const std::shared_ptr<mtl::Device>& device, const NetworkOptions& options,
                 const train::detail::Ranks& ranks, const train::detail::Ranks& joined, bool synchronizes) {
   RepeatedStep step(device, options, joined, synchronizes);
-  const double milliseconds = slowest(ranks, [&](int repetitions) {
-    step.run(repetitions);
-    step.finish();
-  });
+  const double milliseconds =
+      slowest(ranks, [&](int repetitions) { step.run(repetitions); }, [&] { step.finish(); });
   return {milliseconds, device->currentAllocatedSize()};
 }
 
 double sumOf(const train::detail::Ranks& ranks, std::size_t values) {
   const auto buffer = ranks->device()->newBuffer(values * sizeof(float));
   const auto queue = ranks->device()->newCommandQueue();
-  return slowest(ranks, [&](int repetitions) {
+  const auto run = [&](int repetitions) {
     const auto commandBuffer = queue->commandBuffer();
     for (int i = 0; i < repetitions; ++i) ranks->allReduce(commandBuffer, buffer);
     commandBuffer->commit();
     commandBuffer->throwIfFailed();
-  });
+  };
+  return slowest(ranks, run, [] {});
 }
 
 bool hasWords(const std::string& text, const std::string& words) {

@@ -184,6 +184,12 @@ std::shared_ptr<const Plan> planOnGpu(const mtl::Device& device, std::string_vie
   return nullptr;
 }
 
+/// What a plan says of the kernels that it prefers, without what serves unaligned addresses.
+std::string preferredOf(const Plan& plan) {
+  const std::string description = plan.describe();
+  return description.substr(0, description.find(", else "));
+}
+
 void expectMeasuredPlans(const mtl::Device& gpu, std::string_view caseName, std::string_view implementation,
                          const std::string& library) {
   const auto cases = convolutionCases();
@@ -203,7 +209,7 @@ void expectMeasuredPlans(const mtl::Device& gpu, std::string_view caseName, std:
       ASSERT_EQ(file.libraries[library].convolutions.size(), 1U);
       const auto& [key, choice] = *file.libraries[library].convolutions.begin();
       EXPECT_EQ(key, problem.describe());
-      EXPECT_EQ(choice.engine, measured->describe());
+      EXPECT_EQ(choice.engine, preferredOf(*measured));
       EXPECT_GT(choice.milliseconds, 0);
       EXPECT_GT(choice.firstMilliseconds, 0);
     }
@@ -214,7 +220,7 @@ void expectMeasuredPlans(const mtl::Device& gpu, std::string_view caseName, std:
       return planOnGpu(gpu, implementation, problem);
     };
     ConvolutionChoice& choice = file.libraries[library].convolutions.begin()->second;
-    EXPECT_EQ(prepareWith()->describe(), choice.engine);
+    EXPECT_EQ(preferredOf(*prepareWith()), choice.engine);
     choice.engine = "engine of another library";
     EXPECT_NE(errorOf(prepareWith).find("which " + library + " does not offer"), std::string::npos);
     file.device = "another GPU";
