@@ -36,7 +36,7 @@ unmetal_family(batch_normalization
           batch_normalization_update.cpp matrix_batch_normalization.cpp matrix_columns.cpp matrix_neuron.cpp
   CPU statistics_merge_cpu.cpp
   CUDA batch_normalization_cuda.cu statistics_merge_cuda.cu
-  CONFORM batch_normalization_reference_call.cpp matrix_columns_conform.cpp
+  CONFORM batch_normalization_reference_call.cpp matrix_columns_conform.cpp statistics_merge_conform.cpp
   TESTS batch_normalization_gradient_test.cpp batch_normalization_ranks_test.cpp batch_normalization_test.cpp
         matrix_batch_normalization_test.cpp matrix_neuron_test.cpp)
 unmetal_family(instance_normalization

@@ -293,8 +293,8 @@ struct RankStep {
 RankStep stepOf(const std::shared_ptr<mtl::Device>& device, const NetworkOptions& options,
                 const train::detail::Ranks& ranks, const train::detail::Ranks& joined, bool synchronizes) {
   RepeatedStep step(device, options, joined, synchronizes);
-  const double milliseconds =
-      slowest(ranks, [&](int repetitions) { step.run(repetitions); }, [&] { step.finish(); });
+  const double milliseconds = slowest(
+      ranks, [&](int repetitions) { step.run(repetitions); }, [&] { step.finish(); });
   return {milliseconds, device->currentAllocatedSize()};
 }
 

@@ -9,7 +9,6 @@
 #include "mps/batch_normalization/batch_normalization.hpp"
 #include "mps/batch_normalization/check/batch_normalization_cases_setting.hpp"
 #include "mps/batch_normalization/check/batch_normalization_fixed_source.hpp"
-#include "mps/batch_normalization/check/matrix_columns_conform.hpp"
 #include "mps/conform/kernel_cases.hpp"
 #include "mps/conform/testing/stored_values.hpp"
 #include "mps/core/array/vector.hpp"
@@ -281,7 +280,6 @@ void conformBatchNormalization(Conform& conform) {
         for (const auto format : kGradientFormats)
           conformOperation(conform, implementation, operation, {format, format}, tier);
     }
-  conformMatrixColumns(conform);
 }
 
 }  // namespace mps::detail

@@ -1,5 +1,3 @@
-#include "mps/batch_normalization/check/matrix_columns_conform.hpp"
-
 #include <algorithm>
 #include <memory>
 #include <string>
