@@ -66,12 +66,12 @@ void CNNBatchNormalizationStatistics::addTo(detail::JointGather& gather,
                 "that of all ranks, at least 1 and " + std::to_string(state->elementCount()) +
                     ", which this one has");
   if (gather.communicator().size() == 1) return;
-  StatisticsMergeProblem pack;
-  pack.channels = static_cast<std::int64_t>(state->numberOfFeatureChannels());
-  StatisticsMergeProblem merge = pack;
+  StatisticsMergeProblem write;
+  write.channels = static_cast<std::int64_t>(state->numberOfFeatureChannels());
+  StatisticsMergeProblem merge = write;
   merge.merges = true;
   merge.ranks = gather.communicator().size();
-  const auto rowLength = static_cast<std::size_t>(pack.rowLength());
+  const auto rowLength = static_cast<std::size_t>(write.rowLength());
   const auto& memory = state->accumulatedStatistics()->memory();
   const Place statistics{memory, 0, state->accumulatedStatistics()->length()};
   // It may end before the rows are recorded.
@@ -80,7 +80,7 @@ void CNNBatchNormalizationStatistics::addTo(detail::JointGather& gather,
   row.length = rowLength;
   row.write = [=, count = static_cast<double>(state->elementCount())](
                   const std::shared_ptr<mtl::Memory>& rows, std::size_t byteOffset) {
-    recordMergePlan(*commandBuffer, *self, pack, statistics, {rows, byteOffset, rowLength * sizeof(double)},
+    recordMergePlan(*commandBuffer, *self, write, statistics, {rows, byteOffset, rowLength * sizeof(double)},
                     count);
   };
   row.read = [=](const std::shared_ptr<mtl::Memory>& rows, std::size_t byteOffset, std::size_t stride) {

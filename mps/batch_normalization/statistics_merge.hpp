@@ -16,13 +16,13 @@ namespace mps::detail {
 ///
 /// | | source | destination | scalars[0] |
 /// |---|---|---|---|
-/// | Pack | means and M2 | a row | elements |
+/// | Write | means and M2 | a row | elements |
 /// | Merge | a row of each rank, each `stride` numbers behind the one before it | means and M2 of all | |
 ///
 /// Parts are merged in the order of ranks: n = nA + nB, d = meanB - meanA, mean = meanA + d nB / n,
 /// M2 = M2A + M2B + d^2 nA nB / n. Parts without elements do not count.
 struct StatisticsMergeProblem {
-  bool merges = false;  ///< else packs
+  bool merges = false;  ///< else writes a row
   std::int64_t channels = 0;
   std::int64_t ranks = 1;
   std::int64_t stride = 0;
@@ -31,7 +31,7 @@ struct StatisticsMergeProblem {
   [[nodiscard]] std::size_t hash() const { return hashOf(merges, channels, ranks, stride); }
   [[nodiscard]] std::string describe() const {
     return (merges ? "merge of statistics of " + std::to_string(ranks) + " ranks, "
-                   : std::string("packing of statistics, ")) +
+                   : std::string("row of statistics, ")) +
            std::to_string(channels) + " channels";
   }
   [[nodiscard]] std::int64_t rowLength() const { return 2 * channels + 1; }

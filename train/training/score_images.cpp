@@ -19,9 +19,9 @@ std::vector<float> valuesOf(const mps::ImageBatch& scores, std::size_t count) {
     scores.readBytes(std::span(values), layout);
     return values;
   }
-  std::vector<mps::Float16> halves(count);
-  scores.readBytes(std::span(halves), layout);
-  std::ranges::transform(halves, values.begin(), [](mps::Float16 half) { return mps::toFloat(half); });
+  std::vector<mps::Float16> stored(count);
+  scores.readBytes(std::span(stored), layout);
+  std::ranges::transform(stored, values.begin(), [](mps::Float16 value) { return mps::toFloat(value); });
   return values;
 }
 

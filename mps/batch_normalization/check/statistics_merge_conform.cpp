@@ -75,15 +75,15 @@ std::vector<double> statisticsOf(std::span<const std::vector<double>> elements) 
 
 /// Each rank's statistics become a row among the others', and the rows those of all.
 void runCase(ConformRun& run, const MergeImplementation& implementation, const MergeCase& item) {
-  StatisticsMergeProblem pack;
-  pack.channels = item.channels;
-  StatisticsMergeProblem merge = pack;
+  StatisticsMergeProblem write;
+  write.channels = item.channels;
+  StatisticsMergeProblem merge = write;
   merge.merges = true;
   merge.ranks = static_cast<std::int64_t>(item.counts.size());
-  merge.stride = pack.rowLength() + item.gap;
-  const auto packing = run.prepare(implementation, pack);
+  merge.stride = write.rowLength() + item.gap;
+  const auto writing = run.prepare(implementation, write);
   const auto merging = run.prepare(implementation, merge);
-  if (!packing || !merging) return;
+  if (!writing || !merging) return;
 
   const auto channels = static_cast<std::size_t>(item.channels);
   const auto stride = static_cast<std::size_t>(merge.stride);
@@ -106,7 +106,7 @@ void runCase(ConformRun& run, const MergeImplementation& implementation, const M
     source.write(statistics);
     Operands operands{.source = source.at(0), .destination = rows.at(rank * stride)};
     operands.scalars[0] = row[2 * channels];
-    run.execute(*packing, operands);
+    run.execute(*writing, operands);
     run.require(source.read() == statistics && source.guardsIntact(),
                 "the statistics of a rank were written");
   }
