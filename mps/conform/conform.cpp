@@ -241,9 +241,9 @@ bool Conform::isOwn(std::int64_t place) const {
 bool Conform::isSelected(const ConformKey& key) const {
   const std::string words = key.describe();
   return (options_.implementation.empty() || key.implementation == options_.implementation) &&
-         containsIgnoringCase(words, options_.filter) &&
+         hasWords(words, options_.filter) &&
          std::ranges::none_of(options_.without,
-                              [&](const std::string& other) { return containsIgnoringCase(words, other); });
+                              [&](const std::string& other) { return hasWords(words, other); });
 }
 
 void Conform::runRow(const ConformKey& key, std::span<const std::string> caseNames,

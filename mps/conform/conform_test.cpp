@@ -222,23 +222,25 @@ TEST(Conform, TooFewElementsFail) {
 }
 
 TEST(Conform, TheFilterLooksAtAllWordsOfTheKey) {
-  for (const char* filter : {"", "affine", "FORWARD float32", "right exact"}) {
+  for (const char* filter : {"", "affine", "FORWARD float32", "right exact", "exact forward  affine "}) {
     ConformOptions filtered = options();
     filtered.filter = filter;
     Conform conform(filtered);
     affineRow(conform, {"right", prepareAffine<Fault::None>});
     EXPECT_EQ(conform.rows().size(), 1U) << filter;
   }
-  ConformOptions filtered = options();
-  filtered.filter = "float16";
-  Conform conform(filtered);
-  affineRow(conform, {"right", prepareAffine<Fault::None>});
-  EXPECT_TRUE(conform.rows().empty());
+  for (const char* filter : {"float16", "affine float16", "rightexact"}) {
+    ConformOptions filtered = options();
+    filtered.filter = filter;
+    Conform conform(filtered);
+    affineRow(conform, {"right", prepareAffine<Fault::None>});
+    EXPECT_TRUE(conform.rows().empty()) << filter;
+  }
 }
 
 TEST(Conform, RowsWithOneOfTheWordsAreLeftOut) {
   for (const auto& [without, count] : std::vector<std::pair<std::vector<std::string>, std::size_t>>{
-           {{"wrong", "float16"}, 1}, {{"wrong", "RIGHT"}, 0}}) {
+           {{"wrong", "float16", "right gradient"}, 1}, {{"wrong", "RIGHT"}, 0}}) {
     ConformOptions filtered = options();
     filtered.without = without;
     Conform conform(filtered);

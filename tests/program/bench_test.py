@@ -142,7 +142,7 @@ class Bench(ProgramTest):
         self.check(row, "net", {"images_per_s", "peak_bytes", "implementation", "without_over_with"})
 
     def test_a_training_step(self):
-        row, = self.rows("lenet step float32 28x28x1 batch 64")
+        row, = self.rows("Lenet batch 64 float32")
         self.check(row, "net", {"images_per_s", "peak_bytes", "first_step_ms"})
         self.assertAlmostEqual(row["images_per_s"], 1000 * 64 / row["ms"], delta=0.01)
         # Both convolutions and the three dense layers; the first has no data gradient.

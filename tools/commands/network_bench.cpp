@@ -12,12 +12,12 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
-#include <sstream>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "mps/conform/text.hpp"
 #include "mps/conform/timing/bench_report.hpp"
 #include "mps/conform/timing/measure.hpp"
 #include "mps/core/plan/plan.hpp"
@@ -310,13 +310,6 @@ double sumOf(const train::detail::Ranks& ranks, std::size_t values) {
   return slowest(ranks, run, [] {});
 }
 
-bool hasWords(const std::string& text, const std::string& words) {
-  std::istringstream stream(words);
-  for (std::string word; stream >> word;)
-    if (text.find(word) == std::string::npos) return false;
-  return true;
-}
-
 void benchRanksOn(const std::shared_ptr<mtl::Device>& device, const train::detail::Ranks& ranks,
                   const NetworkOptions& options, const std::string& title) {
   // On the other ranks, too: a machine's processors are busy then, as they are when the ranks work together.
@@ -353,7 +346,8 @@ void benchRanks(const std::shared_ptr<mtl::Device>& device, const train::detail:
     const NetworkOptions options = optionsOf(step);
     const std::string title = step.network + " step " + nameOf(step.format) + " " + shapeOf(options) +
                               " batch " + std::to_string(step.batch);
-    if (!hasWords(title, filter) || (step.takesLong && filter.find(step.network) == std::string::npos))
+    if (!mps::detail::hasWords(title, filter) ||
+        (step.takesLong && filter.find(step.network) == std::string::npos))
       continue;
     isFound = true;
     if (!seen.insert(title).second) continue;  // rows that differ in their batches alone

@@ -43,9 +43,8 @@ void runTune(const TuneArguments& arguments) {
   if (arguments.format == "float16") options.format = mps::ImageFeatureChannelFormat::Float16;
   options.allowReducedPrecision = arguments.allowReducedPrecision;
   mps::AtomicFile file(arguments.out);
-  mps::detail::ConvolutionTuning tuning([&](const std::string& problem) {
-    return mps::detail::containsIgnoringCase(problem, arguments.filter);
-  });
+  mps::detail::ConvolutionTuning tuning(
+      [&](const std::string& problem) { return mps::detail::hasWords(problem, arguments.filter); });
   for (const std::size_t batch : arguments.batches) {
     options.batchSize = batch;
     runTrainingStep(device, options);

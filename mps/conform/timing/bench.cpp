@@ -73,7 +73,7 @@ Bench::Bench(BenchOptions options) : options_(std::move(options)) {
 }
 
 bool Bench::isSelected(const std::string& key) const {
-  return containsIgnoringCase(key, options_.filter);
+  return hasWords(key, options_.filter);
 }
 
 bool Bench::filterHas(const std::string& words) const {
