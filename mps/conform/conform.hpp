@@ -74,8 +74,8 @@ struct ConformRow {
 
 struct ConformOptions {
   std::shared_ptr<mtl::Device> device;
-  std::string
-      filter;  ///< only rows whose key has each of these words, upper and lower case alike; empty: all
+  /// Only rows whose key has each of these words, upper and lower case alike; empty: all.
+  std::string filter;
   std::vector<std::string> without;  ///< none of the rows whose key has all words of one of these
   std::string implementation;        ///< only rows of the implementation of this name; empty: all
   /// Where several Conform, each on a thread of its own, do these rows together (conformSideBySide): the next of them

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -121,6 +122,11 @@ void runCase(ConformRun& run, const MergeImplementation& implementation, const M
   ReferenceTensor expected(1, 1, 1, static_cast<std::int64_t>(found.size()));
   expected.values = statisticsOf(all);
   run.check(expected, found, ImageFeatureChannelFormat::Float32, Zeros::Expected);
+  constexpr double rounding = 1e-13;
+  run.require(
+      std::ranges::equal(found, expected.values,
+                         [](double a, double b) { return std::abs(a - b) <= rounding * (1 + std::abs(b)); }),
+      "the statistics are not those of all elements to the rounding of float64");
 }
 
 }  // namespace

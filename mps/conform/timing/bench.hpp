@@ -66,8 +66,8 @@ struct BenchRow {
 
 struct BenchOptions {
   std::shared_ptr<mtl::Device> device;
-  std::string
-      filter;  ///< only rows whose key has each of these words, upper and lower case alike; empty: all
+  /// Only rows whose key has each of these words, upper and lower case alike; empty: all.
+  std::string filter;
   /// Only rows of kernels that have an implementation of this name, of it and of the next one; kAllImplementations: of each
   /// implementation. Empty: of what is chosen.
   std::string implementation;

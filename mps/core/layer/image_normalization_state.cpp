@@ -1,7 +1,9 @@
 #include "mps/core/layer/image_normalization_state.hpp"
 
+#include <any>
 #include <utility>
 
+#include "mps/core/image/forward_record.hpp"
 #include "mps/core/types/error.hpp"
 #include "mtl/buffer.hpp"
 #include "mtl/command_buffer.hpp"
