@@ -5,6 +5,7 @@
 
 #include "mps/batch_normalization/batch_normalization_node.hpp"
 #include "mps/batch_normalization/check/batch_normalization_fixed_source.hpp"
+#include "mps/convolution/convolution.hpp"
 #include "mps/core/testing/test_images.hpp"
 #include "mps/graph/check/test_network.hpp"
 
