@@ -1,4 +1,5 @@
 #include <CLI/CLI.hpp>
+#include <cstddef>
 #include <cstdint>
 #include <iostream>
 #include <memory>
@@ -8,6 +9,7 @@
 
 #include "mps/conform/check_gradients.hpp"
 #include "mps/conform/compare.hpp"
+#include "mps/graph/compile/graph_passes.hpp"
 #include "mps/loss/loss.hpp"
 #include "mps/weights/atomic_file.hpp"
 #include "tools/commands/commands.hpp"
@@ -32,8 +34,44 @@ struct CheckGradientsArguments {
   /// With two, too many elements of a deep net lie next to the kink of a ReLU.
   std::uint64_t batchSize = 4;
   std::uint64_t seed = 1;
+  std::string without;
   std::string json;
 };
+
+const std::string kEachPass = "each";
+const std::string kAllPasses = "all";
+
+/// Passes of the graph's compiler that are left out, and what the user calls them; empty for none.
+struct LeftOut {
+  std::string name;
+  mps::detail::GraphPasses passes;
+};
+
+LeftOut leftOut(std::size_t pass) {
+  return {std::string(mps::detail::kGraphPassNames[pass]), mps::detail::GraphPasses().set(pass)};
+}
+
+/// What `--without` asks for, in turn.
+std::vector<LeftOut> leftOutInTurn(const std::string& without) {
+  const std::size_t count = mps::detail::kGraphPassNames.size();
+  const LeftOut all{kAllPasses, mps::detail::GraphPasses().set()};
+  if (without.empty()) return {LeftOut()};
+  if (without == kAllPasses) return {all};
+  std::vector<LeftOut> each{LeftOut()};
+  for (std::size_t pass = 0; pass < count; ++pass) {
+    each.push_back(leftOut(pass));
+    if (without == each.back().name) return {each.back()};
+  }
+  each.push_back(all);
+  return each;
+}
+
+std::vector<std::string> passChoices() {
+  std::vector<std::string> names(mps::detail::kGraphPassNames.begin(), mps::detail::kGraphPassNames.end());
+  names.push_back(kAllPasses);
+  names.push_back(kEachPass);
+  return names;
+}
 
 mps::GradientCheckReport check(const std::shared_ptr<mtl::Device>& device, const std::string& name,
                                const CheckGradientsArguments& arguments) {
@@ -73,13 +111,16 @@ void runCheckGradients(const CheckGradientsArguments& arguments) {
   std::vector<NetworkGradientRow> rows;
   const auto names = arguments.network.empty() ? narrowNetworkNames() : std::vector{arguments.network};
   for (const std::string& name : names) {
-    const mps::GradientCheckReport report = check(device, name, arguments);
-    for (const mps::GradientCheckRow& row : report.rows) {
-      std::cout << gradientCheckLine(name, row) << std::endl;
-      rows.push_back({name, row});
+    for (const LeftOut& leftOut : leftOutInTurn(arguments.without)) {
+      const mps::detail::LeaveOutPasses scope(leftOut.passes);
+      const mps::GradientCheckReport report = check(device, name, arguments);
+      for (const mps::GradientCheckRow& row : report.rows) {
+        rows.push_back({name, leftOut.name, row});
+        std::cout << gradientCheckLine(rows.back()) << std::endl;
+      }
+      passed += report.passedCount();
+      failed += report.failedCount();
     }
-    passed += report.passedCount();
-    failed += report.failedCount();
   }
   if (json) {
     json->write(gradientCheckJson(rows));
@@ -111,6 +152,13 @@ void addCheckGradientsCommand(CLI::App& program) {
       ->type_name("N")
       ->check(wholeNumber(0))
       ->capture_default_str();
+  command
+      ->add_option(
+          "--without", arguments->without,
+          "Compile the nets without a pass that joins kernels or images, without all of them, or each "
+          "in turn: with every pass, without each one, without all")
+      ->type_name("PASS")
+      ->check(CLI::IsMember(passChoices()));
   command->add_option("--json", arguments->json, "Also write the rows to this file")
       ->type_name("FILE")
       ->check(nameOf("a file"));

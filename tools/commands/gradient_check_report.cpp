@@ -9,11 +9,13 @@
 
 namespace unmetal {
 
-std::string gradientCheckLine(const std::string& network, const mps::GradientCheckRow& row) {
+std::string gradientCheckLine(const NetworkGradientRow& networkRow) {
+  const auto& [network, without, row] = networkRow;
   mps::detail::TextStream line;
-  line << std::left << std::setw(9) << network << ' ' << std::setw(46) << row.node << ' ' << std::setw(15)
-       << row.tensor << std::right << std::setw(8) << row.elements << " elements  worst " << std::setw(9)
-       << std::setprecision(3) << row.worst;
+  line << std::left << std::setw(9) << network << ' ';
+  if (!without.empty()) line << "without " << std::setw(20) << without << ' ';
+  line << std::setw(46) << row.node << ' ' << std::setw(15) << row.tensor << std::right << std::setw(8)
+       << row.elements << " elements  worst " << std::setw(9) << std::setprecision(3) << row.worst;
   if (row.derivatives > 0 || row.skipped > 0)
     line << std::setw(4) << row.derivatives << " derivatives  worst " << std::setw(9) << row.worstDerivative;
   line << (row.passed() ? "  passed" : "  FAILED");
@@ -26,7 +28,7 @@ std::string gradientCheckJson(std::span<const NetworkGradientRow> rows) {
   // JSON has no infinity.
   const auto finite = [](double value) { return std::min(value, std::numeric_limits<double>::max()); };
   auto list = nlohmann::ordered_json::array();
-  for (const auto& [network, row] : rows) {
+  for (const auto& [network, without, row] : rows) {
     nlohmann::ordered_json object = {{"net", network},
                                      {"node", row.node},
                                      {"kernel", row.kernel},
@@ -37,6 +39,7 @@ std::string gradientCheckJson(std::span<const NetworkGradientRow> rows) {
                                      {"skipped", row.skipped},
                                      {"worstDerivative", finite(row.worstDerivative)},
                                      {"passed", row.passed()}};
+    if (!without.empty()) object["without"] = without;
     if (!row.passed()) object["report"] = row.report;
     list.push_back(std::move(object));
   }

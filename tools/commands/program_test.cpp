@@ -72,6 +72,7 @@ TEST(Program, ErrorsAreOneLineThatNamesTheArgument) {
   for (const char* command : {"eval", "predict"})
     expectError({command, "--checkpoint", ""}, "--checkpoint: give the name of a file");
   expectError({"check-gradients", "--batch", "0"}, "--batch");
+  expectError({"check-gradients", "--without", "fuseNothing"}, "--without: fuseNothing not in {fuseNeurons,");
   expectError({"check-gradients", "--seed", "-1"}, "--seed");
   expectError({"check-gradients", "--device", "abacus"}, "--device abacus");
   expectError({"check-gradients", "--json", "/no/such/folder/rows.json"}, "/no/such/folder/rows.json");

@@ -161,9 +161,9 @@ class Compiler {
     markResults(*program_);
     sortInputs(order);
     connectReaders(*program_);
-    fuseNeurons(*program_);
+    if (program_->runs(GraphPass::FuseNeurons)) fuseNeurons(*program_);
     connectReaders(*program_);
-    fuseNeuronGradients(*program_);
+    if (program_->runs(GraphPass::FuseNeuronGradients)) fuseNeuronGradients(*program_);
     connectReaders(*program_);
     decideGradients();
     connectReaders(*program_);

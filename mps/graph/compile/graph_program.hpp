@@ -10,6 +10,7 @@
 #include "mps/core/kernel/image_kernel.hpp"
 #include "mps/core/kernel/node.hpp"
 #include "mps/core/layer/layer_update.hpp"
+#include "mps/graph/compile/graph_passes.hpp"
 
 /// What a graph is compiled to: a flat list of steps over numbered images and states. The library's own.
 namespace mps::detail {
@@ -74,6 +75,8 @@ struct GraphProgram {
   std::vector<ImageIndex> intermediateImages;  ///< needed results but the first, then exported images
   std::vector<StateIndex> resultStates;
   bool firstResultIsNeeded = true;
+  GraphPasses leftOut = leftOutPasses();
+  [[nodiscard]] bool runs(GraphPass pass) const { return !leftOut[static_cast<std::size_t>(pass)]; }
 
   std::vector<std::shared_ptr<Handle>> sourceImageHandles, sourceStateHandles, intermediateImageHandles,
       resultStateHandles;

@@ -96,12 +96,13 @@ void planImages(GraphLayout& layout, const GraphProgram& program) {
   layout.bound.clear();
   layout.requestOf.assign(program.images.size(), nowhere);
   layout.reuse = noReuse(program);
-  shareGradients(program, layout.images, layout.reuse);
-  accumulateGradients(program, layout.images, layout.reuse);
-  addInNeuronGradients(program, layout.images, layout.reuse);
-  addSecondSources(program, layout.images, layout.reuse);
-  splitInPairs(program, layout.reuse);
-  workInPlace(program, layout.images, layout.placements, layout.reuse);
+  using enum GraphPass;
+  if (program.runs(ShareGradients)) shareGradients(program, layout.images, layout.reuse);
+  if (program.runs(AccumulateGradients)) accumulateGradients(program, layout.images, layout.reuse);
+  if (program.runs(AddInNeuronGradients)) addInNeuronGradients(program, layout.images, layout.reuse);
+  if (program.runs(AddSecondSources)) addSecondSources(program, layout.images, layout.reuse);
+  if (program.runs(SplitInPairs)) splitInPairs(program, layout.reuse);
+  if (program.runs(WorkInPlace)) workInPlace(program, layout.images, layout.placements, layout.reuse);
   std::vector<MemoryRequest> requests;
   const auto needsMemory = [&](ImageIndex i) {
     const ProgramImage& image = program.images[i];
