@@ -372,13 +372,9 @@ void profileNetwork(const std::shared_ptr<mtl::Device>& device, const ProfileReq
   const mps::detail::MachineFigures machine = mps::detail::measureMachine(device);
   std::cout << mps::detail::machineLine(machine) << std::endl;
   RepeatedStep repeated(device, optionsOf(step));
-  constexpr int warmUpSteps = 12;
+  constexpr int runs = 3;
   constexpr int timedSteps = 9;
-  repeated.run(warmUpSteps);
-  repeated.finish();
-  const double milliseconds =
-      mps::detail::timeRepeated([&](int repetitions) { return repeated.run(repetitions); }, 3, 250)
-          .milliseconds;
+  const double milliseconds = repeated.time(runs).milliseconds;
   std::vector<std::vector<mtl::CommandTime>> steps;
   for (int i = 0; i < timedSteps; ++i) steps.push_back(repeated.runTimed());
   const StepProfile profile(std::move(steps), machine);
@@ -424,14 +420,8 @@ void addTrainingStepCommand(CLI::App& program) {
     const auto device = openDevice(arguments->device);
     if (arguments->format == "float16") arguments->step.format = Format::Float16;
     RepeatedStep step(device, optionsOf(arguments->step));
-    // By then a device has recorded the step for replays.
-    constexpr int warmUpSteps = 12;
-    constexpr double leastMilliseconds = 250;
     const std::set<std::string_view> implementations = namesOfOneStep(step);
-    step.run(warmUpSteps);
-    const mps::detail::Timing timing = mps::detail::timeRepeated(
-        [&](int repetitions) { return step.run(repetitions); }, arguments->runs, leastMilliseconds);
-    step.finish();
+    const mps::detail::Timing timing = step.time(arguments->runs);
     constexpr int encodes = 100;
     const double encodeMilliseconds = step.encodeAlone(encodes);
     const bool isCpu = device->kind() == mtl::DeviceKind::CPU;

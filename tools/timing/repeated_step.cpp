@@ -56,6 +56,16 @@ double RepeatedStep::run(int steps) {
   return 1e3 * (steadySeconds() - begin);
 }
 
+mps::detail::Timing RepeatedStep::time(int runs) {
+  constexpr int warmUpSteps = 12;  // by then a device has recorded the step for replays
+  constexpr double leastMilliseconds = 250;
+  run(warmUpSteps);
+  const mps::detail::Timing timing =
+      mps::detail::timeRepeated([this](int steps) { return run(steps); }, runs, leastMilliseconds);
+  finish();
+  return timing;
+}
+
 std::vector<mtl::CommandTime> RepeatedStep::runTimed() {
   finish();
   InFlight& slot = slots_[next_++ % slots_.size()];

@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "mps/conform/timing/measure.hpp"
 #include "mps/core/image/image_batch.hpp"
 #include "mps/core/image/state.hpp"
 #include "mtl/command_buffer.hpp"
@@ -29,6 +30,10 @@ class RepeatedStep {
   /// Milliseconds of so many steps. As many as there are slots stay in flight, so that from the second call on each is
   /// a step of a full pipeline.
   double run(int steps);
+  /// Times a step of a full pipeline, the median of so many runs of a quarter of a second. Nothing is in flight afterwards.
+  mps::detail::Timing time(int runs);
+  /// Steps that have begun.
+  [[nodiscard]] std::size_t stepCount() const { return next_; }
   /// Milliseconds of this thread's processor time for an encode of a step, behind others, whose commands never run.
   double encodeAlone(int repetitions);
   /// The times of the commands of one step by itself.

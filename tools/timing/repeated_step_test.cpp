@@ -1,0 +1,25 @@
+#include "tools/timing/repeated_step.hpp"
+
+#include <gtest/gtest.h>
+
+#include "mtl/device.hpp"
+
+namespace unmetal::repeated_step_test {
+namespace {
+
+/// A step that is only begun says nothing about how often it fits into a run.
+TEST(RepeatedStep, ChoosesRepetitionsByStepsOfAFullPipeline) {
+  NetworkOptions options;
+  options.name = "mnist-cnn";
+  options.width = options.height = 28;
+  options.batchSize = 2;
+  RepeatedStep step(mtl::newCPUDevice(1), options);
+  constexpr int runs = 1;
+  const auto timing = step.time(runs);
+  EXPECT_GT(timing.milliseconds, 0);
+  EXPECT_EQ(timing.runs, runs);
+  EXPECT_LT(static_cast<double>(step.stepCount()) * timing.milliseconds, 5 * 250.0);
+}
+
+}  // namespace
+}  // namespace unmetal::repeated_step_test
