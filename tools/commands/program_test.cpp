@@ -137,7 +137,8 @@ TEST(Program, WhatItPrintsDoesNotFollowTheLocale) {
     check.elements = 1234567;
     check.worst = 1234.5;
     return mps::detail::conformLine(conform) + mps::detail::benchLine(bench) +
-           mps::detail::machineLine(machine) + gradientCheckLine({"lenet", "", check}) + runWith({"devices"}).out;
+           mps::detail::machineLine(machine) + gradientCheckLine({"lenet", "", check}) +
+           runWith({"devices"}).out;
   };
   const std::string before = lines();
   const mps::test::DigitGroups groups;

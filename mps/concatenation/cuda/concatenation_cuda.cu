@@ -247,7 +247,7 @@ class ConvertPlan final : public Plan {
   ConcatenationProblem problem_;
 };
 
-/// One format. @tparam Unit has the bits of an element, or 16 bytes
+/// One format. @tparam Unit has the bits of an element, 8 bytes or 16
 template <class Unit>
 class CopyPlan final : public SelectivePlan {
  public:
@@ -315,17 +315,29 @@ Preparation prepareElements(const ConcatenationProblem& problem) {
 
 constexpr Implementation<ConcatenationProblem> kElements{"thread per element", prepareElements};
 
-/// Earns the concatenations of U-Net and DenseNet, whose parts are multiples of 16 bytes.
+/// Whether channels and strides are multiples of so many bytes.
+bool isMadeOf(std::int64_t bytes, const ConcatenationProblem& problem) {
+  for (const TensorShape* shape : {&problem.input, &problem.second, &problem.destination}) {
+    const auto elementBytes = static_cast<std::int64_t>(bytesPerChannel(shape->format));
+    for (const std::int64_t elements :
+         {shape->channels, shape->pixelStride, shape->rowStride, shape->imageStride})
+      if (shape->channels > 0 && elements * elementBytes % bytes != 0) return false;
+  }
+  return true;
+}
+
+/// Earns the concatenations of U-Net and DenseNet, whose parts are multiples of 16 bytes, in float16 of 8.
 Preparation prepareVectors(const ConcatenationProblem& problem) {
   if (!isOneFormat(problem)) return Refusal{"formats that differ"};
-  for (const TensorShape* shape : {&problem.input, &problem.second, &problem.destination})
-    if (shape->channels > 0 && !takesLanes(*shape))
-      return Refusal{"channels or strides that are no multiples of 16 bytes"};
-  return withFallback(std::make_shared<const CopyPlan<uint4>>(problem), kElements, problem);
+  if (isMadeOf(sizeof(uint4), problem))
+    return withFallback(std::make_shared<const CopyPlan<uint4>>(problem), kElements, problem);
+  if (isMadeOf(sizeof(uint2), problem))
+    return withFallback(std::make_shared<const CopyPlan<uint2>>(problem), kElements, problem);
+  return Refusal{"channels or strides that are no multiples of 8 bytes"};
 }
 
 constexpr std::array<Implementation<ConcatenationProblem>, 2> kImplementations{
-    {{"16 bytes per thread", prepareVectors}, kElements}};
+    {{"8 or 16 bytes per thread", prepareVectors}, kElements}};
 
 }  // namespace
 

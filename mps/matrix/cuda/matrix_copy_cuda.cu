@@ -31,6 +31,8 @@ struct Corner {
       : sourceY(offsets[0]), sourceX(offsets[1]), y(offsets[2]), x(offsets[3]) {}
 };
 
+constexpr std::int64_t kPiecesPerThread = 4;
+
 /// Rows stay rows. Adjacent threads copy adjacent elements.
 template <class Bits>
 __global__ void copyRows(cuda::RowGrid grid, CopyArguments a, const Bits* source, Bits* destination) {
@@ -142,7 +144,7 @@ class CopyPlan final : public Plan {
       return mtl::cuda::launch(stream, copyTiles<Bits>, grid, dim3(kTile, kTileRows), 0, a, source,
                                destination);
     }
-    const cuda::RowGrid grid(a.rows, a.columns);
+    const cuda::RowGrid grid(a.rows, a.columns, kPiecesPerThread);
     const dim3 blocks(grid.grid.x, grid.grid.y, copies());
     mtl::cuda::launch(stream, copyRows<Bits>, blocks, grid.block, 0, grid, a, source, destination);
   }

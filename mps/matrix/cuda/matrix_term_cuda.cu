@@ -12,6 +12,8 @@ namespace {
 
 using cuda::NeuronNumbers;
 
+constexpr std::int64_t kPiecesPerThread = 4;
+
 struct TermArguments {
   bool transpose;
   std::int64_t sourceHeight, sourceWidth, sourceStride, sumStride, destinationStride;
@@ -69,7 +71,7 @@ class TermPlan final : public Plan {
     if (problem_.hasOffsets) a.offsets = reinterpret_cast<const std::uint32_t*>(operands.parameters[1]);
     if (problem_.hasBias) a.bias = operands.parameters[2];
     a.destination = operands.destination;
-    const cuda::RowGrid grid(destination.height, destination.channels);
+    const cuda::RowGrid grid(destination.height, destination.channels, kPiecesPerThread);
     mtl::cuda::launch(stream, addTerm, grid.grid, grid.block, 0, grid, a);
   }
 
