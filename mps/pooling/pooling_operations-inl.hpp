@@ -63,6 +63,7 @@ struct CudaMath {
 #define UNMETAL_POOLING_FUNCTION static
 namespace mps::detail {
 
+/// What DirectPooling asks functions for, in float32.
 struct CpuMath {
   using Value = float;
   static float add(float a, float b) { return a + b; }

@@ -12,7 +12,7 @@ namespace mps::detail {
 /// Beside each value a reference fills what bounds a float32 computation of it (docs/decisions.md, D22). `magnitude` is
 /// the sum of the absolute values of the terms that were added, or |value| when nothing was added. `roundings` is the
 /// number of float32 roundings on the longest path: products, additions, one scale or division. `transcendental` counts
-/// the exp, log, tanh, pow, erf and sqrt on that path, with 4 units in the last place each.
+/// the exp, log, tanh, pow, erf and roots on that path, with 4 units in the last place each.
 struct ReferenceTensor {
   std::int64_t images = 0;
   std::int64_t height = 0;
