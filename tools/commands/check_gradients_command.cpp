@@ -38,8 +38,8 @@ struct CheckGradientsArguments {
   std::string json;
 };
 
-const std::string kEachPass = "each";
-const std::string kAllPasses = "all";
+constexpr const char* kEachPass = "each";
+constexpr const char* kAllPasses = "all";
 
 /// Passes of the graph's compiler that are left out, and what the user calls them; empty for none.
 struct LeftOut {
@@ -47,30 +47,31 @@ struct LeftOut {
   mps::detail::GraphPasses passes;
 };
 
-LeftOut leftOut(std::size_t pass) {
-  return {std::string(mps::detail::kGraphPassNames[pass]), mps::detail::GraphPasses().set(pass)};
+/// Each pass, and all of them.
+std::vector<LeftOut> leftOutChoices() {
+  std::vector<LeftOut> choices;
+  for (std::size_t pass = 0; pass < mps::detail::kGraphPassNames.size(); ++pass)
+    choices.push_back(
+        {std::string(mps::detail::kGraphPassNames[pass]), mps::detail::GraphPasses().set(pass)});
+  choices.push_back({kAllPasses, mps::detail::GraphPasses().set()});
+  return choices;
 }
 
 /// What `--without` asks for, in turn.
 std::vector<LeftOut> leftOutInTurn(const std::string& without) {
-  const std::size_t count = mps::detail::kGraphPassNames.size();
-  const LeftOut all{kAllPasses, mps::detail::GraphPasses().set()};
-  if (without.empty()) return {LeftOut()};
-  if (without == kAllPasses) return {all};
-  std::vector<LeftOut> each{LeftOut()};
-  for (std::size_t pass = 0; pass < count; ++pass) {
-    each.push_back(leftOut(pass));
-    if (without == each.back().name) return {each.back()};
-  }
-  each.push_back(all);
-  return each;
+  std::vector<LeftOut> choices{LeftOut()};
+  if (without.empty()) return choices;
+  for (const LeftOut& choice : leftOutChoices()) choices.push_back(choice);
+  if (without != kEachPass)
+    std::erase_if(choices, [&](const LeftOut& choice) { return choice.name != without; });
+  return choices;
 }
 
-std::vector<std::string> passChoices() {
-  std::vector<std::string> names(mps::detail::kGraphPassNames.begin(), mps::detail::kGraphPassNames.end());
-  names.push_back(kAllPasses);
-  names.push_back(kEachPass);
-  return names;
+std::vector<std::string> wordsOfWithout() {
+  std::vector<std::string> words;
+  for (const LeftOut& choice : leftOutChoices()) words.push_back(choice.name);
+  words.emplace_back(kEachPass);
+  return words;
 }
 
 mps::GradientCheckReport check(const std::shared_ptr<mtl::Device>& device, const std::string& name,
@@ -158,7 +159,7 @@ void addCheckGradientsCommand(CLI::App& program) {
           "Compile the nets without a pass that joins kernels or images, without all of them, or each "
           "in turn: with every pass, without each one, without all")
       ->type_name("PASS")
-      ->check(CLI::IsMember(passChoices()));
+      ->check(CLI::IsMember(wordsOfWithout()));
   command->add_option("--json", arguments->json, "Also write the rows to this file")
       ->type_name("FILE")
       ->check(nameOf("a file"));

@@ -75,11 +75,12 @@ struct GraphProgram {
   std::vector<ImageIndex> intermediateImages;  ///< needed results but the first, then exported images
   std::vector<StateIndex> resultStates;
   bool firstResultIsNeeded = true;
-  GraphPasses leftOut = leftOutPasses();
-  [[nodiscard]] bool runs(GraphPass pass) const { return !leftOut[static_cast<std::size_t>(pass)]; }
+  GraphPasses leftOut = leftOutPasses();  ///< what it is compiled without
 
   std::vector<std::shared_ptr<Handle>> sourceImageHandles, sourceStateHandles, intermediateImageHandles,
       resultStateHandles;
+
+  [[nodiscard]] bool runs(GraphPass pass) const { return !leftOut[static_cast<std::size_t>(pass)]; }
 };
 
 /// Sets the updates of gradient steps. @param styles of every step; UpdateDeviceNone for one that is no gradient
