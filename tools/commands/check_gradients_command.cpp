@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <CLI/CLI.hpp>
 #include <cstddef>
 #include <cstdint>
@@ -154,12 +155,12 @@ void addCheckGradientsCommand(CLI::App& program) {
       ->check(wholeNumber(0))
       ->capture_default_str();
   command
-      ->add_option(
-          "--without", arguments->without,
-          "Compile the nets without a pass that joins kernels or images, without all of them, or each "
-          "in turn: with every pass, without each one, without all")
+      ->add_option("--without", arguments->without,
+                   "Compile the nets without a pass that joins kernels or images: " +
+                       fmt::format("{}", fmt::join(wordsOfWithout(), ", ")) +
+                       ". With each: with every pass, without each one, without all")
       ->type_name("PASS")
-      ->check(CLI::IsMember(wordsOfWithout()));
+      ->check(CLI::IsMember(wordsOfWithout()).description(""));
   command->add_option("--json", arguments->json, "Also write the rows to this file")
       ->type_name("FILE")
       ->check(nameOf("a file"));
