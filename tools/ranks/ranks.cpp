@@ -23,8 +23,8 @@ namespace {
 
 using mps::detail::Launch;
 
-/// How long ranks leave the word to a lower one, whose end makes launchers end them.
-constexpr std::chrono::seconds silence(3);
+/// How long ranks leave the word to a lower one, whose end makes launchers end them: on another host it takes seconds.
+constexpr std::chrono::seconds silence(6);
 
 /// Ranks that a launcher has not bound to processors of their own share those that there are.
 int threadsOfRank(const Launch& launch) {

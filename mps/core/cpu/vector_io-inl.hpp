@@ -240,7 +240,7 @@ HWY_INLINE void storeFloats(D, V value, Float16* HWY_RESTRICT to, std::size_t co
 
 #endif
 
-/// Writes all lanes by non-temporal stores; `to` is aligned to the vector it takes.
+/// Writes all lanes, 16 bytes or more, by non-temporal stores; `to` is aligned to the vector it takes.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE void streamFloats(D d, V value, float* to) {
   hn::Stream(value, d, to);
@@ -256,13 +256,14 @@ HWY_INLINE void streamFloats([[maybe_unused]] D d, V value, Float16* to) {
 #endif
 }
 
-/// Writes all lanes, by non-temporal stores if that is asked for and `to` is aligned to the vector.
+/// Writes all lanes, by non-temporal stores if that is asked for and `to` is aligned to the vector. Vectors of fewer than 16
+/// bytes are stored as usual: a non-temporal store would write 16.
 template <class D, class T, class V = hn::Vec<D>>
 HWY_INLINE void storeOrStream(D d, V value, T* to, bool isNonTemporal) {
-  if (isNonTemporal && reinterpret_cast<std::uintptr_t>(to) % (hn::Lanes(d) * sizeof(T)) == 0)
-    streamFloats(d, value, to);
-  else
-    storeFloats(d, value, to);
+  if constexpr (hn::MaxLanes(D()) * sizeof(T) >= 16)
+    if (isNonTemporal && reinterpret_cast<std::uintptr_t>(to) % (hn::Lanes(d) * sizeof(T)) == 0)
+      return streamFloats(d, value, to);
+  storeFloats(d, value, to);
 }
 
 // Runs of elements

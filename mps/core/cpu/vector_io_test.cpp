@@ -40,6 +40,20 @@ void unorm16FromFloats(const float* from, Unorm16* to, std::size_t n) {
   convertFromFloats(from, to, n);
 }
 
+/// In vectors of as many lanes as those of float64 have.
+template <class T>
+void streamTo(const float* from, T* to, std::size_t count) {
+  const hn::Rebind<float, hn::ScalableTag<double>> d;
+  for (std::size_t i = 0; i < count; i += hn::Lanes(d))
+    storeOrStream(d, hn::LoadU(d, from + i), to + i, true);
+}
+void streamToFloat32(const float* from, float* to, std::size_t count) {
+  streamTo(from, to, count);
+}
+void streamToFloat16(const float* from, Float16* to, std::size_t count) {
+  streamTo(from, to, count);
+}
+
 }  // namespace mps::detail::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -65,6 +79,8 @@ HWY_EXPORT(float32FromFloats);
 HWY_EXPORT(float16FromFloats);
 HWY_EXPORT(unorm8FromFloats);
 HWY_EXPORT(unorm16FromFloats);
+HWY_EXPORT(streamToFloat32);
+HWY_EXPORT(streamToFloat16);
 
 void toFloats(const float* from, float* to, std::size_t n) {
   HWY_DYNAMIC_DISPATCH(float32ToFloats)(from, to, n);
@@ -236,6 +252,32 @@ TEST_P(VectorIo, PartialVectorsTouchNothingElse) {
   expectTouchesNothingElse<Float16>();
   expectTouchesNothingElse<Unorm8>();
   expectTouchesNothingElse<Unorm16>();
+}
+
+void stream(const float* from, float* to, std::size_t count) {
+  HWY_DYNAMIC_DISPATCH(streamToFloat32)(from, to, count);
+}
+void stream(const float* from, Float16* to, std::size_t count) {
+  HWY_DYNAMIC_DISPATCH(streamToFloat16)(from, to, count);
+}
+
+template <class T>
+void expectStreamsNothingElse() {
+  constexpr std::size_t count = 32;  // whole vectors of every instruction set
+  const MemoryBeforeFence memory(count * sizeof(T));
+  auto* elements = reinterpret_cast<T*>(memory.begin());
+  std::vector<float> values(count);
+  for (std::size_t i = 0; i < count; ++i) values[i] = static_cast<float>(i);
+  stream(values.data(), elements, count);
+  std::vector<float> found(count);
+  toFloats(elements, found.data(), count);
+  EXPECT_EQ(found, values);
+}
+
+/// A non-temporal store writes 16 bytes or more, and some of these vectors have 8.
+TEST_P(VectorIo, NonTemporalStoresTouchNothingElse) {
+  expectStreamsNothingElse<float>();
+  expectStreamsNothingElse<Float16>();
 }
 
 INSTANTIATE_TEST_SUITE_P(Targets, VectorIo, testing::ValuesIn(hwy::SupportedAndGeneratedTargets()),
