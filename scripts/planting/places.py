@@ -95,7 +95,8 @@ CPU_HOMES = {"channel_layout.cpp": "batch_normalization", "channel_passes-inl.hp
              "vector_runs-inl.hpp": "arithmetic"}
 # Files of a family that are no kernels: front ends and judges, which have tests of their own.
 NOT_KERNEL_FILE = re.compile(
-    r"(^|_)(problem|reference|cases|cases_setting|coding|conform|bench|descriptor|fixed_source|test_source|layout|weights|labels|choice|"
+    r"(^|_)(problem|update|ranks|reference|cases|cases_setting|coding|conform|bench|descriptor|fixed_source|test_source|"
+    r"layout|weights|labels|choice|"
     r"arithmetic_(gradient|record)|compare|forward_loss|convolution_transpose|fully_connected|"
     r"matrix_(batch_normalization|columns|neuron)|"
     r"combined_updates|group_normalization|image_scale|pad|plan_file|node|call|check_values|cuda)\b|_test\b")
@@ -126,7 +127,7 @@ def families(files):
         family = path.parts[1]
         if family == "core" and path.name in CPU_HOMES:
             found[CPU_HOMES[path.name]].append(name)
-        if family in ("core", "weights", "trainable", "graph", "conform") or NOT_KERNEL_FILE.search(path.stem):
+        if family in ("core", "weights", "trainable", "graph", "conform", "distributed") or NOT_KERNEL_FILE.search(path.stem):
             continue
         if path.parent.name in ("check", "cuda"):
             continue
