@@ -126,22 +126,34 @@ HWY_INLINE void sumRow(const T* from, std::int64_t stride, const std::int64_t* p
   } while (done < terms);
 }
 
-/// The same for rows that are shorter than vectors.
+/// Rows [begin, end) of the destination, all images one after the other, that are shorter than vectors.
 template <class T>
-HWY_INLINE void sumShortRow(const T* from, std::int64_t stride, const std::int64_t* place,
-                            const std::int64_t* end, std::int64_t channels, T* to) {
+HWY_INLINE void sumShortRows(const GatherSums& sums, std::int64_t begin, std::int64_t end) {
   const hn::CappedTag<float, 1> d;  // converts float16 by instructions
-  float sums[kGatherVectorRow] = {};
-  for (; place < end; ++place)
-    for (std::int64_t c = 0; c < channels; ++c)
-      sums[c] += hn::GetLane(loadFloats(d, from + *place * stride + c));
-  for (std::int64_t c = 0; c < channels; ++c) storeOrStream(d, hn::Set(d, sums[c]), to + c, false);
+  const TensorShape& to = sums.destination;
+  const std::int64_t stride = sums.gradient.rowStride;
+  std::int64_t n = begin / to.height;
+  std::int64_t k = begin % to.height;
+  for (std::int64_t row = begin; row < end; ++row) {
+    const T* const from = reinterpret_cast<const T*>(sums.gradientMemory) + n * sums.gradient.imageStride;
+    T* const result = reinterpret_cast<T*>(sums.destinationMemory) + n * to.imageStride + k * to.rowStride;
+    for (std::int64_t c = 0; c < to.channels; ++c) {
+      float sum = 0;
+      for (std::int64_t i = sums.starts[k]; i < sums.starts[k + 1]; ++i)
+        sum += hn::GetLane(loadFloats(d, from + sums.places[i] * stride + c));
+      storeFloats(d, hn::Set(d, sum), result + c);
+    }
+    if (++k < to.height) continue;
+    k = 0;
+    ++n;
+  }
 }
 
 /// Parts of rows of the destination: part p is the (p mod parts)th one of a row, of kGatherColumns elements.
 template <class T>
 HWY_INLINE void sumPartsOf(const GatherSums& sums, std::int64_t begin, std::int64_t end) {
   const TensorShape& to = sums.destination;
+  if (to.channels < kGatherVectorRow) return sumShortRows<T>(sums, begin, end);
   const auto* const gradient = reinterpret_cast<const T*>(sums.gradientMemory);
   auto* const destination = reinterpret_cast<T*>(sums.destinationMemory);
   const std::int64_t parts = (to.channels + kGatherColumns - 1) / kGatherColumns;
@@ -150,12 +162,6 @@ HWY_INLINE void sumPartsOf(const GatherSums& sums, std::int64_t begin, std::int6
     const std::int64_t n = row / to.height;
     const std::int64_t k = row % to.height;
     const std::int64_t first = part % parts * kGatherColumns;
-    if (to.channels < kGatherVectorRow) {
-      sumShortRow(gradient + sums.gradient.offset(n, 0, 0, 0), sums.gradient.rowStride,
-                  sums.places + sums.starts[k], sums.places + sums.starts[k + 1], to.channels,
-                  destination + to.offset(n, k, 0, 0));
-      continue;
-    }
     sumRow(gradient + sums.gradient.offset(n, 0, 0, first), sums.gradient.rowStride,
            sums.places + sums.starts[k], sums.starts[k + 1] - sums.starts[k],
            sums.starts[to.height] - sums.starts[k], std::min(kGatherColumns, to.channels - first),
