@@ -315,23 +315,18 @@ Preparation prepareElements(const ConcatenationProblem& problem) {
 
 constexpr Implementation<ConcatenationProblem> kElements{"thread per element", prepareElements};
 
-/// Whether channels and strides are multiples of so many bytes.
-bool isMadeOf(std::int64_t bytes, const ConcatenationProblem& problem) {
-  for (const TensorShape* shape : {&problem.input, &problem.second, &problem.destination}) {
-    const auto elementBytes = static_cast<std::int64_t>(bytesPerChannel(shape->format));
-    for (const std::int64_t elements :
-         {shape->channels, shape->pixelStride, shape->rowStride, shape->imageStride})
-      if (shape->channels > 0 && elements * elementBytes % bytes != 0) return false;
-  }
-  return true;
-}
-
 /// Earns the concatenations of U-Net and DenseNet, whose parts are multiples of 16 bytes, in float16 of 8.
 Preparation prepareVectors(const ConcatenationProblem& problem) {
   if (!isOneFormat(problem)) return Refusal{"formats that differ"};
-  if (isMadeOf(sizeof(uint4), problem))
+  const std::array<const TensorShape*, 3> shapes{&problem.input, &problem.second, &problem.destination};
+  const auto takes = [&](std::size_t bytes) {
+    return std::all_of(shapes.begin(), shapes.end(), [&](const TensorShape* shape) {
+      return shape->channels == 0 || takesLanes(*shape, bytes);
+    });
+  };
+  if (takes(sizeof(uint4)))
     return withFallback(std::make_shared<const CopyPlan<uint4>>(problem), kElements, problem);
-  if (isMadeOf(sizeof(uint2), problem))
+  if (takes(sizeof(uint2)))
     return withFallback(std::make_shared<const CopyPlan<uint2>>(problem), kElements, problem);
   return Refusal{"channels or strides that are no multiples of 8 bytes"};
 }

@@ -62,8 +62,8 @@ std::shared_ptr<const Plan> fallbackPlan(std::shared_ptr<const SelectivePlan> pr
                                               std::move(problem));
 }
 
-bool takesLanes(const TensorShape& shape) {
-  const auto lanes = static_cast<std::int64_t>(16 / bytesPerChannel(shape.format));
+bool takesLanes(const TensorShape& shape, std::size_t bytes) {
+  const auto lanes = static_cast<std::int64_t>(bytes / bytesPerChannel(shape.format));
   return shape.channels % lanes == 0 && shape.pixelStride % lanes == 0 && shape.rowStride % lanes == 0 &&
          shape.imageStride % lanes == 0;
 }

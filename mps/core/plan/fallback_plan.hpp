@@ -43,8 +43,8 @@ Preparation withFallback(std::shared_ptr<const SelectivePlan> preferred,
   return fallbackPlan(std::move(preferred), std::move(*plan), general.name, problem.describe());
 }
 
-/// Whether 16 bytes of channels can be accessed together everywhere in a tensor, if its address is a multiple of 16.
-bool takesLanes(const TensorShape& shape);
+/// Whether so many bytes of channels can be accessed together everywhere in a tensor, if its address is a multiple of them.
+bool takesLanes(const TensorShape& shape, std::size_t bytes = 16);
 
 /// A tensor that kernels access.
 struct AccessedTensor {
