@@ -32,8 +32,6 @@ class RepeatedStep {
   double run(int steps);
   /// Times a step of a full pipeline, the median of so many runs of a quarter of a second. Nothing is in flight afterwards.
   mps::detail::Timing time(int runs);
-  /// Steps that have begun.
-  [[nodiscard]] std::size_t stepCount() const { return next_; }
   /// Milliseconds of this thread's processor time for an encode of a step, behind others, whose commands never run.
   double encodeAlone(int repetitions);
   /// The times of the commands of one step by itself.

@@ -53,9 +53,14 @@ Timing summarize(std::span<const double> milliseconds) {
 }
 
 int chooseRepetitions(const RepeatedWork& work, double leastMilliseconds) {
+  constexpr double kLeastShare = 0.05;
   work(1);
-  const double once = work(1);
-  const double wanted = once > 0 ? std::ceil(leastMilliseconds / once) : kMostRepetitions;
+  int repetitions = 1;
+  double milliseconds = work(1);
+  while (milliseconds < kLeastShare * leastMilliseconds && repetitions < kMostRepetitions)
+    milliseconds = work(repetitions = std::min(2 * repetitions, kMostRepetitions));
+  if (milliseconds <= 0) return kMostRepetitions;
+  const double wanted = std::ceil(repetitions * leastMilliseconds / milliseconds);
   return static_cast<int>(std::clamp(wanted, 1.0, static_cast<double>(kMostRepetitions)));
 }
 

@@ -38,7 +38,8 @@ Timing summarize(std::span<const double> milliseconds);
 /// all of them together.
 using RepeatedWork = std::function<double(int repetitions)>;
 
-/// The number of repetitions that makes a run long enough. Runs the work twice, the first time to warm up.
+/// The number of repetitions that makes a run long enough. Runs the work to warm up, then once, then twice as often
+/// each time until a twentieth of that length says how long one takes: steps that a pipeline has room for take no time.
 int chooseRepetitions(const RepeatedWork& work, double leastMilliseconds = kLeastMillisecondsPerRun);
 
 /// Time of one repetition.

@@ -51,7 +51,21 @@ TEST(Measure, RunsCanBeLonger) {
     return 2.0 * repetitions;
   };
   EXPECT_EQ(timeRepeated(work, 2, 101).milliseconds, 2);
-  EXPECT_EQ(asked, (std::vector<int>{1, 1, 51, 51}));
+  EXPECT_EQ(asked, (std::vector<int>{1, 1, 2, 4, 51, 51}));
+}
+
+TEST(Measure, StepsThatAPipelineHasRoomForSayNothing) {
+  int room = 5;
+  const RepeatedWork work = [&](int repetitions) {
+    const int waited = std::max(0, repetitions - room);
+    room = std::max(0, room - repetitions);
+    return 1.0 * waited;
+  };
+  EXPECT_EQ(chooseRepetitions(work, 10), 14);  // of 4 steps, after 3, 3 were waited for
+}
+
+TEST(Measure, WorkThatTakesNoTimeIsRepeatedOnlySoOften) {
+  EXPECT_EQ(chooseRepetitions([](int) { return 0.0; }), 10'000);
 }
 
 TEST(Measure, AlternatingRunsTakeTurns) {
