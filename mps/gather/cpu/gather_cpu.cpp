@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <type_traits>
 
 #include "mps/core/cpu/highway_targets.hpp"
 #include "mps/core/cpu/non_temporal_stores.hpp"
@@ -33,6 +34,13 @@ void sumParts(const GatherSums& sums, std::int64_t begin, std::int64_t end) {
     sumPartsOf<float>(sums, begin, end);
 }
 
+void sumImages(const GatherSums& sums, std::int64_t begin, std::int64_t end) {
+  if (sums.destination.format == ImageFeatureChannelFormat::Float16)
+    sumImagesOf<Float16>(sums, begin, end);
+  else
+    sumImagesOf<float>(sums, begin, end);
+}
+
 }  // namespace mps::detail::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -42,6 +50,7 @@ namespace mps::detail {
 
 HWY_EXPORT(streamRow);
 HWY_EXPORT(sumParts);
+HWY_EXPORT(sumImages);
 
 namespace {
 
@@ -53,7 +62,7 @@ std::int64_t grainFor(std::int64_t elements) {
   return kGrain / std::max<std::int64_t>(1, elements) + 1;
 }
 
-/// Copies the row of each index. A gradient first sorts the indices by the rows that they name.
+/// Copies the row of each index. A gradient of long rows, or of many, first sorts the indices by the rows that they name.
 class GatherPlanCpu final : public Plan {
  public:
   explicit GatherPlanCpu(const GatherProblem& problem) : problem_(problem) {}
@@ -86,22 +95,26 @@ class GatherPlanCpu final : public Plan {
     auto* const to = reinterpret_cast<Bits*>(operands.destination);
     const bool isShort = result.channels * std::int64_t{sizeof(Bits)} < kShortRow;
     const bool isNonTemporal = !isShort && usesNonTemporalStoresForRows(2 * result.bytes(), result);
-    stream.parallelFor(result.images * result.height, grainFor(source.channels),
-                       [&](std::int64_t begin, std::int64_t end) {
-                         while (begin < end) {
-                           const std::int64_t n = begin / result.height;
-                           const std::int64_t first = begin % result.height;
-                           const std::int64_t last = std::min(result.height, first + end - begin);
-                           const Bits* const image = from + n * source.imageStride;
-                           Bits* const copy = to + n * result.imageStride;
-                           if (isShort)
-                             copyShortRows(indices, first, last, image, copy);
-                           else
-                             copyLongRows(indices, first, last, image, isNonTemporal, copy);
-                           begin += last - first;
-                         }
-                         if (isNonTemporal) finishNonTemporalStores();
-                       });
+    stream.parallelFor(
+        result.images * result.height, grainFor(source.channels), [&](std::int64_t begin, std::int64_t end) {
+          while (begin < end) {
+            const std::int64_t n = begin / result.height;
+            const std::int64_t first = begin % result.height;
+            const std::int64_t last = std::min(result.height, first + end - begin);
+            const Bits* const image = from + n * source.imageStride;
+            const Bits* const next = n + 1 < result.images ? image + source.imageStride : image;
+            Bits* const copy = to + n * result.imageStride;
+            if (result.channels == 1)
+              copyShortRows(std::integral_constant<std::int64_t, 1>(), indices, first, last, image, next,
+                            copy);
+            else if (isShort)
+              copyShortRows(result.channels, indices, first, last, image, next, copy);
+            else
+              copyLongRows(indices, first, last, image, isNonTemporal, copy);
+            begin += last - first;
+          }
+          if (isNonTemporal) finishNonTemporalStores();
+        });
   }
 
   /// Null: the index names no row.
@@ -111,15 +124,25 @@ class GatherPlanCpu final : public Plan {
     return k >= 0 && k < problem_.source.height ? from + k * problem_.source.rowStride : nullptr;
   }
 
-  template <class Bits, class Index>
-  void copyShortRows(const Index* indices, std::int64_t first, std::int64_t last, const Bits* from,
-                     Bits* to) const {
-    const std::int64_t channels = problem_.source.channels;
-    for (std::int64_t i = first; i < last; ++i) {
-      Bits* const place = to + i * problem_.result.rowStride;
-      const Bits* const row = rowOf(indices[i], from);
-      place[0] = row == nullptr ? Bits{} : row[0];
-      for (std::int64_t c = 1; c < channels; ++c) place[c] = row == nullptr ? Bits{} : row[c];
+  /// @param channels of a row, a number that the compiler knows where there is one
+  /// @param next the image whose rows are prefetched: those of the same indices, which lie anywhere
+  template <class Bits, class Index, class Channels>
+  void copyShortRows(Channels channels, const Index* indices, std::int64_t first, std::int64_t last,
+                     const Bits* from, const Bits* next, Bits* to) const {
+    const std::int64_t stride = problem_.source.rowStride;
+    const std::int64_t step = problem_.result.rowStride;
+    const auto rows = static_cast<std::uint64_t>(problem_.source.height);
+    Bits* place = to + first * step;
+    for (std::int64_t i = first; i < last; ++i, place += step) {
+      // A negative number is a large one without its sign; what names no row reads the first, without a branch.
+      const auto k = static_cast<std::uint64_t>(static_cast<std::int64_t>(indices[i]));
+      const bool isRow = k < rows;
+      const std::int64_t row = isRow ? static_cast<std::int64_t>(k) * stride : 0;
+      __builtin_prefetch(next + row, 0, 2);
+      for (std::int64_t c = 0; c < channels; ++c) {
+        const Bits value = from[row + c];
+        place[c] = isRow ? value : Bits{};
+      }
     }
   }
 
@@ -163,9 +186,9 @@ class GatherPlanCpu final : public Plan {
   template <class Index>
   void sumRows(const mtl::cpu::Stream& stream, const Operands& operands, const Index* indices) const {
     const TensorShape& destination = problem_.source;
+    const std::int64_t channels = destination.channels;
     auto* const starts = reinterpret_cast<std::int64_t*>(operands.scratch);
     std::int64_t* const places = starts + destination.height + 1;
-    order(indices, starts, places);
     const GatherSums sums{
         problem_.result,
         destination,
@@ -174,11 +197,23 @@ class GatherPlanCpu final : public Plan {
         starts,
         places,
         usesNonTemporalStoresForRows(destination.bytes() + problem_.result.bytes(), destination)};
-    const std::int64_t parts = (destination.channels + kGatherColumns - 1) / kGatherColumns;
+    if (channels < kGatherVectorRow && destination.height * channels <= kGatherColumns) {
+      std::transform(indices, indices + problem_.result.height, places, [&](Index index) {
+        const auto k = static_cast<std::int64_t>(index);
+        return channels * (k >= 0 && k < destination.height ? k : destination.height);
+      });
+      return stream.parallelFor(destination.images, grainFor(destination.height * channels),
+                                [&](std::int64_t begin, std::int64_t end) {
+                                  HWY_DYNAMIC_DISPATCH(sumImages)(sums, begin, end);
+                                });
+    }
+    order(indices, starts, places);
+    const std::int64_t parts = (channels + kGatherColumns - 1) / kGatherColumns;
     stream.parallelFor(destination.images * destination.height * parts,
-                       grainFor(std::min(destination.channels, kGatherColumns)),
+                       grainFor(std::min(channels, kGatherColumns)),
                        [&](std::int64_t begin, std::int64_t end) {
-                         HWY_DYNAMIC_DISPATCH(sumParts)(sums, begin, end);
+                         HWY_DYNAMIC_DISPATCH(sumParts)
+                         (sums, begin, end);
                        });
   }
 

@@ -126,6 +126,41 @@ HWY_INLINE void sumRow(const T* from, std::int64_t stride, const std::int64_t* p
   } while (done < terms);
 }
 
+/// Images [begin, end) of the destination. All sums of one stay in the cache: the rows of the gradient are added in order,
+/// each where its place says.
+/// @param channels of a row, a number that the compiler knows where there is one
+template <class T, class Channels>
+HWY_INLINE void sumImagesOf(const GatherSums& sums, Channels channels, std::int64_t begin, std::int64_t end) {
+  const hn::CappedTag<float, 1> one;  // converts float16 by instructions
+  const hn::ScalableTag<float> d;
+  const TensorShape& to = sums.destination;
+  HWY_ALIGN float totals[kGatherColumns + kGatherVectorRow];
+  for (std::int64_t n = begin; n < end; ++n) {
+    std::fill_n(totals, (to.height + 1) * channels, 0.0F);
+    const T* row = reinterpret_cast<const T*>(sums.gradientMemory) + n * sums.gradient.imageStride;
+    for (std::int64_t i = 0; i < sums.gradient.height; ++i, row += sums.gradient.rowStride)
+      for (std::int64_t c = 0; c < channels; ++c)
+        totals[sums.places[i] + c] += hn::GetLane(loadFloats(one, row + c));
+    T* const image = reinterpret_cast<T*>(sums.destinationMemory) + n * to.imageStride;
+    const bool isDense = to.rowStride == channels;
+    const std::int64_t run = isDense ? to.height * channels : channels;
+    for (std::int64_t k = 0; k < (isDense ? 1 : to.height); ++k)
+      forVectors(
+          d, static_cast<std::size_t>(run),
+          [&](std::size_t i, auto lanes) HWY_ATTR __attribute__((always_inline)) {
+            lanes.store(d, hn::LoadU(d, totals + k * run + i), FloatRun(image + k * to.rowStride + i));
+          });
+  }
+}
+
+template <class T>
+HWY_INLINE void sumImagesOf(const GatherSums& sums, std::int64_t begin, std::int64_t end) {
+  if (sums.destination.channels == 1)
+    sumImagesOf<T>(sums, std::integral_constant<std::int64_t, 1>(), begin, end);
+  else
+    sumImagesOf<T>(sums, sums.destination.channels, begin, end);
+}
+
 /// Rows [begin, end) of the destination, all images one after the other, that are shorter than vectors.
 template <class T>
 HWY_INLINE void sumShortRows(const GatherSums& sums, std::int64_t begin, std::int64_t end) {
