@@ -77,6 +77,14 @@ detail::PreparedCall CNNNeuron::prepareForward(const detail::ForwardCall& call) 
   return prepared;
 }
 
+bool CNNNeuronGradient::readsSource(const ImageDescriptor& source) const {
+  NeuronProblem problem;
+  problem.neuron = descriptor_;
+  problem.input.channels = detail::asSigned(source.featureChannels());
+  problem.input.format = source.channelFormat();
+  return usesResult_ || !problem.canHaveSides();
+}
+
 CNNNeuronGradient::CNNNeuronGradient(std::shared_ptr<mtl::Device> device,
                                      const NNNeuronDescriptor& neuronDescriptor)
     : KernelClass(std::move(device)), descriptor_(neuronDescriptor) {

@@ -88,6 +88,7 @@ class CNNNeuronGradient
   /// kernel.
   void setUsesResult(bool usesResult) override { usesResult_ = usesResult; }
   [[nodiscard]] bool usesResult() const override { return usesResult_; }
+  [[nodiscard]] bool readsSource(const ImageDescriptor& source) const override;
   [[nodiscard]] const NNNeuronDescriptor& differentiatedNeuron() const override { return descriptor_; }
   [[nodiscard]] detail::KernelRoles roles() override;
   [[nodiscard]] bool repeatsCommands() const override { return true; }

@@ -6,8 +6,8 @@ import unittest
 from harness import ProgramTest, run
 
 NETWORKS = ["mnist-cnn", "small-cnn", "lenet", "resnet18", "resnet50", "unet-small", "alexnet-lrn", "style"]
-PASSES = ["fuseNeurons", "fuseNeuronGradients", "shareGradients", "accumulateGradients", "addInNeuronGradients", "addSecondSources",
-          "splitInPairs", "workInPlace"]
+PASSES = ["fuseNeurons", "fuseNeuronGradients", "forgetNeuronSources", "shareGradients", "accumulateGradients",
+          "addInNeuronGradients", "addSecondSources", "splitInPairs", "workInPlace"]
 
 
 class Gradients(ProgramTest):

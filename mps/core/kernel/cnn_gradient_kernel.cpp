@@ -436,7 +436,7 @@ void CNNGradientKernel::checkAliases(const std::vector<detail::PreparedCall>& pr
                                      const ImageBatch& destinations) const {
   if (has(options(), KernelOptions::SkipAPIValidation)) return;
   const auto any = [&](auto holds) { return std::any_of(prepared.begin(), prepared.end(), holds); };
-  if (!readsSecondary() && any([](const auto& part) { return part.readsSource; }))
+  if (any([](const auto& part) { return part.readsSource; }))
     detail::checkNoAlias(*this, "sourceImage", sources, destinations);
   const bool movesPixels = any([](const detail::PreparedCall& part) {
     return part.zeroDestinationFirst || part.gradientOrigin != part.destinationOrigin;

@@ -96,7 +96,8 @@ class CNNGradientKernel : public CNNBinaryKernel {
   [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override = 0;
   /// Whether an encode reads the elements of sourceImage, or its size alone.
   [[nodiscard]] virtual bool needsSourceMemory(bool forwardSavesFields) const;
-  [[nodiscard]] bool readsSecondary() const override { return needsSourceMemory(true); }
+  /// Which call reads them is known when it is prepared.
+  [[nodiscard]] bool readsSecondary() const final { return false; }
   /// Whether every plan of this class can add to a float32 destination.
   [[nodiscard]] virtual bool canAccumulate() const { return false; }
   [[nodiscard]] detail::DerivativeTraits derivativeTraits() const override;

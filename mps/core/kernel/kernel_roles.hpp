@@ -43,6 +43,9 @@ class NeuronGradientKernel {
   /// Whether sourceImage is the result of the neuron. Then a third source is added to the source gradient.
   [[nodiscard]] virtual bool usesResult() const = 0;
   virtual void setUsesResult(bool usesResult) = 0;
+  /// Whether sourceImage is read where the neuron was applied to whole images of this size. It is not where the neuron has
+  /// saved all that its derivative needs.
+  [[nodiscard]] virtual bool readsSource(const ImageDescriptor& source) const = 0;
 
  protected:
   NeuronGradientKernel() = default;

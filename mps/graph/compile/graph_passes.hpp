@@ -12,6 +12,7 @@ namespace mps::detail {
 enum class GraphPass : std::uint8_t {
   FuseNeurons,
   FuseNeuronGradients,
+  ForgetNeuronSources,
   ShareGradients,
   AccumulateGradients,
   AddInNeuronGradients,
@@ -21,9 +22,10 @@ enum class GraphPass : std::uint8_t {
 };
 
 /// The names of their functions, in the order of the enumeration.
-inline constexpr std::array<std::string_view, 8> kGraphPassNames{
-    "fuseNeurons",          "fuseNeuronGradients", "shareGradients", "accumulateGradients",
-    "addInNeuronGradients", "addSecondSources",    "splitInPairs",   "workInPlace"};
+inline constexpr std::array<std::string_view, 9> kGraphPassNames{
+    "fuseNeurons",      "fuseNeuronGradients", "forgetNeuronSources",
+    "shareGradients",   "accumulateGradients", "addInNeuronGradients",
+    "addSecondSources", "splitInPairs",        "workInPlace"};
 
 /// A set of passes, a bit for each.
 using GraphPasses = std::bitset<kGraphPassNames.size()>;

@@ -46,7 +46,8 @@ class Network {
             ->resultImage();
     const auto block = relu(NNAdditionNode::create(normalized, second)->resultImage());
     const auto both = NNConcatenationNode::create({block, pooled})->resultImage();
-    const auto bent = CNNNeuronSigmoidNode::create(both)->resultImage();
+    const auto averaged = relu(CNNPoolingAverageNode::create(both, 3, 1)->resultImage());
+    const auto bent = CNNNeuronSigmoidNode::create(averaged)->resultImage();
     layers_.push_back(test::layer(device, 8, 8, 3, "dense"));
     const auto scores = CNNFullyConnectedNode::create(bent, layers_.back())->resultImage();
     const auto loss = CNNLossNode::create(

@@ -97,6 +97,8 @@ void planImages(GraphLayout& layout, const GraphProgram& program) {
   layout.requestOf.assign(program.images.size(), nowhere);
   layout.reuse = noReuse(program);
   using enum GraphPass;
+  if (program.runs(ForgetNeuronSources))
+    forgetNeuronSources(program, layout.images, layout.placements, layout.reuse);
   if (program.runs(ShareGradients)) shareGradients(program, layout.images, layout.reuse);
   if (program.runs(AccumulateGradients)) accumulateGradients(program, layout.images, layout.reuse);
   if (program.runs(AddInNeuronGradients)) addInNeuronGradients(program, layout.images, layout.reuse);

@@ -39,6 +39,12 @@ bool isPlainSum(const GraphProgram& program, const ProgramStep& step);
 /// Nothing shared.
 ImageReuse noReuse(const GraphProgram& program);
 
+/// Pass: the source of a neuron is not kept for the neuron's gradient, where what the neuron has saved is enough. Comes before
+/// all others.
+/// @param offsets CNNKernel::placement of every step with a unary kernel
+void forgetNeuronSources(const GraphProgram& program, const std::vector<ImageDescriptor>& sizes,
+                         const std::vector<Offset>& offsets, ImageReuse& reuse);
+
 /// Pass: the gradient of a sum or difference is the one that comes in, so its memory is that one's, and the step
 /// that copies it is left out. Several images may then be the same elements, all of which are read; who writes over
 /// them has to be the last one that reads any of them.

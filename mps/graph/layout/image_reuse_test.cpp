@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <functional>
+#include <random>
 
 #include "mps/arithmetic/arithmetic_node.hpp"
 #include "mps/conform/tolerance.hpp"
@@ -125,6 +126,64 @@ TEST(GradientAccumulation, OfFloat16GradientsTheSumIsAStepOfItsOwn) {
   };
   EXPECT_THAT(graphOf(ImageFeatureChannelFormat::Float32), HasSubstr(", accumulates"));
   EXPECT_THAT(graphOf(ImageFeatureChannelFormat::Float16), Not(HasSubstr(", accumulates")));
+}
+
+/// The gradient of a source whose average goes through a neuron.
+struct LoneNeuron {
+  std::size_t channels;
+  std::shared_ptr<CNNNeuronNode> (*makeNeuron)(const std::shared_ptr<NNImageNode>&);
+
+  [[nodiscard]] std::vector<float> gradient(std::size_t& plannedBytes) const {
+    const ImageDescriptor size(ImageFeatureChannelFormat::Float32, 16, 16, channels);
+    const auto average = CNNPoolingAverageNode::create(NNImageNode::create(), 3, 1);
+    const auto behind =
+        CNNPoolingAverageNode::create(makeNeuron(average->resultImage())->resultImage(), 3, 1);
+    const auto last = behind->trainingGraph(NNImageNode::create()).at(0);
+    const auto graph = NNGraph::create(device(), last->resultImage());
+    const auto image = [&](unsigned seed) {
+      std::mt19937 random(seed);
+      std::normal_distribution<float> normal;
+      std::vector<float> values(16 * 16 * channels);
+      for (float& value : values) value = normal(random);
+      auto made = ImageBatch::create(device(), size, 1);
+      made.writeBytes(std::span<const float>(values), DataLayout::HeightxWidthxFeatureChannels);
+      return made;
+    };
+    const auto queue = device()->newCommandQueue();
+    const auto commandBuffer = queue->commandBuffer();
+    const auto result = graph->encodeBatch(commandBuffer, {image(1), image(2)});
+    commandBuffer->commit();
+    commandBuffer->throwIfFailed();
+    plannedBytes = graph->plannedTemporaryBytes();
+    std::vector<float> values(16 * 16 * channels);
+    result.readBytes(std::span(values), DataLayout::HeightxWidthxFeatureChannels);
+    return values;
+  }
+};
+
+TEST(NeuronSources, AreForgottenWhereTheNeuronHasSavedWhatItsGradientNeeds) {
+  const auto relu = [](const std::shared_ptr<NNImageNode>& x) -> std::shared_ptr<CNNNeuronNode> {
+    return CNNNeuronReLUNode::create(x, 0.25F);
+  };
+  const auto elu = [](const std::shared_ptr<NNImageNode>& x) -> std::shared_ptr<CNNNeuronNode> {
+    return CNNNeuronELUNode::create(x, 0.5F);
+  };
+  const auto imagesSavedBy = [](const LoneNeuron& neuron) {
+    std::size_t kept = 0;
+    std::size_t planned = 0;
+    std::vector<float> expected;
+    {
+      const detail::LeaveOutPasses scope(
+          detail::GraphPasses().set(static_cast<std::size_t>(detail::GraphPass::ForgetNeuronSources)));
+      expected = neuron.gradient(kept);
+    }
+    EXPECT_EQ(neuron.gradient(planned), expected);
+    return static_cast<double>(kept - planned) /
+           static_cast<double>(16 * 16 * neuron.channels * sizeof(float));
+  };
+  EXPECT_EQ(imagesSavedBy({8, relu}), 1);
+  EXPECT_EQ(imagesSavedBy({6, relu}), 0) << "no whole groups of four channels";
+  EXPECT_EQ(imagesSavedBy({8, elu}), 0) << "its derivative takes more than a side";
 }
 
 /// Three neurons in a row, without training.
