@@ -52,6 +52,12 @@ class Heap::Block final : public Memory {
 
 Heap::Heap(Device& device, std::size_t chunkBytes) : device_(device), chunkBytes_(chunkBytes) {}
 
+Heap::Heap(std::shared_ptr<Heap> other, std::shared_ptr<Memory> memory, std::size_t offset,
+           std::size_t length)
+    : device_(other->device_), chunkBytes_(other->chunkBytes_), other_(std::move(other)) {
+  chunks_.push_back({std::move(memory), {{offset, length}}});
+}
+
 std::optional<std::pair<std::size_t, std::size_t>> Heap::bestFit(std::size_t length) const {
   std::optional<std::pair<std::size_t, std::size_t>> best;
   std::size_t bestLength = 0;
@@ -69,8 +75,10 @@ std::optional<std::pair<std::size_t, std::size_t>> Heap::bestFit(std::size_t len
 std::shared_ptr<Memory> Heap::allocate(std::size_t bytes) {
   if (bytes > std::numeric_limits<std::size_t>::max() - alignment) throw std::bad_alloc();
   const std::size_t length = std::max(alignment, (bytes + alignment - 1) / alignment * alignment);
+  if (other_ && length <= chunkBytes_) return other_->allocate(bytes);
   const std::lock_guard lock(mutex_);
   auto place = bestFit(length);
+  if (!place && other_) return other_->allocate(bytes);
   if (!place) {
     const std::size_t chunkLength = std::max(chunkBytes_, length);
     chunks_.push_back({device_.allocate(chunkLength), {{0, chunkLength}}});

@@ -110,6 +110,9 @@ class Heap : public std::enable_shared_from_this<Heap> {
 
   /// @param chunkBytes least size of a chunk
   explicit Heap(Device& device, std::size_t chunkBytes = std::size_t{1} << 22U);
+  /// In a part of memory that is there: for blocks too large for a first chunk of `other`. That one serves the others, and
+  /// those that do not fit. @param offset a multiple of the alignment
+  Heap(std::shared_ptr<Heap> other, std::shared_ptr<Memory> memory, std::size_t offset, std::size_t length);
 
   /// A block that returns to this heap when its last owner lets go. Zero bytes give a block of length 0.
   /// @throws std::bad_alloc when there is no memory.
@@ -119,6 +122,7 @@ class Heap : public std::enable_shared_from_this<Heap> {
   [[nodiscard]] std::size_t peakBytes() const;      ///< largest usedBytes so far
   [[nodiscard]] std::size_t reservedBytes() const;  ///< in chunks
   [[nodiscard]] std::size_t chunkCount() const;
+  [[nodiscard]] std::size_t chunkBytes() const { return chunkBytes_; }
 
  private:
   class Block;
@@ -132,6 +136,7 @@ class Heap : public std::enable_shared_from_this<Heap> {
 
   Device& device_;
   std::size_t chunkBytes_;
+  std::shared_ptr<Heap> other_;
   mutable std::mutex mutex_;
   std::vector<Chunk> chunks_;
   std::size_t used_ = 0;

@@ -97,6 +97,25 @@ TEST_F(HeapTest, CountsBytesInUseAndTheirPeak) {
   EXPECT_EQ(heap_->usedBytes(), 0U);
 }
 
+TEST_F(HeapTest, InAPartOfOtherMemoryServesLargeBlocksThatFit) {
+  const std::shared_ptr<Memory> memory = device_->allocate(65536);
+  const auto part = std::make_shared<Heap>(heap_, memory, 1024, 16384);
+  const auto isIn = [&](const std::shared_ptr<Memory>& block) {
+    return block->address() >= memory->address() + 1024 &&
+           block->address() + block->length() <= memory->address() + 1024 + 16384;
+  };
+  auto large = part->allocate(10000);
+  EXPECT_TRUE(isIn(large));
+  EXPECT_FALSE(isIn(part->allocate(4096))) << "a chunk of the other heap has room for it";
+  EXPECT_FALSE(isIn(part->allocate(10000))) << "the first one is there still";
+  EXPECT_FALSE(isIn(part->allocate(16385)));
+  std::byte* const address = large->address();
+  large.reset();
+  EXPECT_EQ(part->allocate(16384)->address(), address);
+  EXPECT_EQ(part->usedBytes(), 0U);
+  EXPECT_EQ(part->reservedBytes(), 65536U);
+}
+
 TEST_F(HeapTest, LiveBlocksNeverOverlap) {
   constexpr std::uint32_t seed = 20240611;
   SCOPED_TRACE("seed " + std::to_string(seed));

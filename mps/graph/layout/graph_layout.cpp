@@ -120,7 +120,11 @@ void planImages(GraphLayout& layout, const GraphProgram& program) {
   }
   for (ImageIndex i = 0; i < program.images.size(); ++i)
     if (needsMemory(i)) layout.requestOf[i] = layout.requestOf[layout.reuse.ownerOf(i)];
-  layout.plan = planMemory(requests, mtl::Heap::alignment);
+  constexpr std::size_t alignment = mtl::Heap::alignment;
+  layout.plan = planMemory(requests, alignment);
+  layout.gaps.clear();
+  for (StepIndex s = 0; s < program.steps.size(); ++s)
+    layout.gaps.push_back(largestGap(requests, layout.plan, s, alignment));
 }
 
 }  // namespace

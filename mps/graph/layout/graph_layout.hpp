@@ -18,6 +18,8 @@ class CommandQueue;
 /// Sizes and places of a program's images. The library's own.
 namespace mps::detail {
 
+class StepScratch;
+
 /// What depends on the sizes of one encode: geometry and memory. Compiled once per key, then walked.
 struct GraphLayout {
   /// What it was made for.
@@ -33,6 +35,7 @@ struct GraphLayout {
   std::vector<std::any> geometries;
   ImageReuse reuse;
   MemoryPlan plan;
+  std::vector<MemoryGap> gaps;         ///< of every step: what of the plan's block is free while it runs
   std::vector<std::size_t> requestOf;  ///< image to request, nowhere when it is not planned
 
   /// The planned images in memory, one block per queue: commands of one queue run in order. So are copies of
@@ -40,6 +43,7 @@ struct GraphLayout {
   struct Bound {
     std::weak_ptr<mtl::CommandQueue> queue;
     std::vector<ImageBatch> images;
+    std::shared_ptr<StepScratch> scratch;
   };
   std::vector<Bound> bound;
 };

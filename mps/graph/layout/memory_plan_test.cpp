@@ -34,6 +34,22 @@ TEST(MemoryPlan, NothingToPlaceNeedsNothing) {
   EXPECT_EQ(planMemory({}, 256).peakBytes, 0U);
 }
 
+TEST(MemoryPlan, GapsAreWhereNobodyIs) {
+  // of the block 0: 512 bytes until 2, 1: 256 bytes from 1 on, 2: 256 bytes from 3 on
+  const std::vector<MemoryRequest> requests{{500, 0, 2}, {256, 1, 4}, {256, 3, 4}};
+  const MemoryPlan plan = planMemory(requests, 256);
+  ASSERT_EQ(plan.peakBytes, 768U);
+  const auto expectGap = [&](std::size_t time, std::size_t offset, std::size_t bytes) {
+    const MemoryGap gap = largestGap(requests, plan, time, 256);
+    EXPECT_EQ(gap.bytes, bytes) << time;
+    EXPECT_EQ(gap.offset, offset) << time;
+  };
+  expectGap(0, 512, 256);
+  expectGap(1, 0, 0);
+  expectGap(3, 256, 256);
+  expectGap(5, 0, 768);
+}
+
 TEST(MemoryPlan, RandomRequestsNeverOverlapAndStayNearTheBound) {
   constexpr unsigned seed = 20261121;
   SCOPED_TRACE("seed " + std::to_string(seed));
@@ -54,6 +70,16 @@ TEST(MemoryPlan, RandomRequestsNeverOverlapAndStayNearTheBound) {
     }
     EXPECT_GE(plan.peakBytes, bound);
     EXPECT_LE(plan.peakBytes, bound * 3 / 2);
+    for (std::size_t step = 0; step < 40; ++step) {
+      const MemoryGap gap = largestGap(requests, plan, step, 256);
+      ASSERT_LE(gap.offset + gap.bytes, plan.peakBytes);
+      EXPECT_EQ(gap.offset % 256, 0U);
+      for (std::size_t i = 0; i < requests.size(); ++i) {
+        const bool isThere = requests[i].first <= step && step <= requests[i].last;
+        ASSERT_TRUE(!isThere || plan.offsets[i] + requests[i].bytes <= gap.offset ||
+                    gap.offset + gap.bytes <= plan.offsets[i]);
+      }
+    }
     for (std::size_t a = 0; a < requests.size(); ++a) {
       EXPECT_EQ(plan.offsets[a] % 256, 0U);
       for (std::size_t b = 0; b < a; ++b) ASSERT_FALSE(overlaps(plan, requests, a, b));

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <exception>
-#include <iterator>
 #include <utility>
 
 #include "mps/core/kernel/call.hpp"
@@ -13,6 +12,7 @@
 #include "mps/core/plan/finite_check.hpp"
 #include "mps/core/types/error.hpp"
 #include "mps/graph/run/graph_run.hpp"
+#include "mps/graph/run/step_scratch.hpp"
 #include "mtl/command.hpp"
 #include "mtl/command_queue.hpp"
 #include "mtl/device.hpp"
@@ -112,7 +112,7 @@ GraphExecutor::GraphExecutor(std::shared_ptr<mtl::Device> device, std::shared_pt
     : device_(std::move(device)),
       program_(std::move(program)),
       copiesSources_(device_->kind() == mtl::DeviceKind::CUDA),
-      recordings_(device_, program_) {}
+      recordings_(program_) {}
 
 void GraphExecutor::check(const NNGraph& graph, const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                           std::span<const ImageBatch> sourceImages,
@@ -165,11 +165,32 @@ GraphLayout& GraphExecutor::layoutFor(const NNGraph& graph, std::span<const Imag
   return layouts_.front();
 }
 
-const std::vector<ImageBatch>& GraphExecutor::bind(GraphLayout& layout,
-                                                   const std::shared_ptr<mtl::CommandQueue>& queue) {
+GraphExecutor::QueueMemory& GraphExecutor::memoryOf(const std::shared_ptr<mtl::CommandQueue>& queue) {
+  std::erase_if(queueMemory_, [](const QueueMemory& memory) { return memory.queue.expired(); });
+  for (QueueMemory& memory : queueMemory_)
+    if (memory.queue.lock() == queue) return memory;
+  queueMemory_.push_back({queue, std::make_shared<mtl::Heap>(*device_), {}});
+  queueMemory_.back().ofState.resize(program_->states.size());
+  return queueMemory_.back();
+}
+
+const std::shared_ptr<mtl::Heap>& GraphExecutor::scratchOf(const std::shared_ptr<mtl::CommandQueue>& queue) {
+  std::shared_ptr<mtl::Heap>& heap = memoryOf(queue).scratch;
+  const std::size_t needed = heap->peakBytes();
+  const bool isScattered = needed > heap->chunkBytes() && heap->reservedBytes() > needed + needed / 4;
+  if (isScattered && recordings_.forget()) heap = std::make_shared<mtl::Heap>(*device_, needed);
+  return heap;
+}
+
+const GraphLayout::Bound& GraphExecutor::bind(GraphLayout& layout,
+                                              const std::shared_ptr<mtl::CommandQueue>& queue) {
   std::erase_if(layout.bound, [](const GraphLayout::Bound& bound) { return bound.queue.expired(); });
-  for (const GraphLayout::Bound& bound : layout.bound)
-    if (bound.queue.lock() == queue) return bound.images;
+  const auto& scratch = scratchOf(queue);
+  for (GraphLayout::Bound& bound : layout.bound) {
+    if (bound.queue.lock() != queue) continue;
+    if (bound.scratch->shared() != scratch) bound.scratch = bound.scratch->withHeap(scratch, layout);
+    return bound;
+  }
   GraphLayout::Bound bound;
   bound.queue = queue;
   bound.images.resize(program_->images.size());
@@ -187,8 +208,9 @@ const std::vector<ImageBatch>& GraphExecutor::bind(GraphLayout& layout,
     else if (program_->images[i].producer == nowhere ? copiesSources_ : program_->images[i].isPlanned())
       bound.images[i] = ImageBatch::create(device_, size, layout.count);  // allocated when it is written
   }
+  bound.scratch = std::make_shared<StepScratch>(scratch, layout, block);
   layout.bound.push_back(std::move(bound));
-  return layout.bound.back().images;
+  return layout.bound.back();
 }
 
 void GraphExecutor::waitForHostUpdates(const NNGraph& graph, const mtl::CommandBuffer& commandBuffer) {
@@ -214,15 +236,7 @@ void GraphExecutor::waitForHostUpdates(const NNGraph& graph, const mtl::CommandB
 void GraphExecutor::reuseBuffers(const std::shared_ptr<mtl::CommandQueue>& queue, StateIndex index,
                                  State& state) {
   if (!state.beginsUndefined() || state.isTemporary()) return;
-  std::erase_if(stateBuffers_, [](const StateBuffers& buffers) { return buffers.queue.expired(); });
-  auto found = std::ranges::find_if(
-      stateBuffers_, [&](const StateBuffers& buffers) { return buffers.queue.lock() == queue; });
-  if (found == stateBuffers_.end()) {
-    stateBuffers_.push_back({queue, {}});
-    stateBuffers_.back().ofState.resize(program_->states.size());
-    found = std::prev(stateBuffers_.end());
-  }
-  auto& kept = found->ofState[index];
+  auto& kept = memoryOf(queue).ofState[index];
   kept.resize(state.resourceCount());
   for (std::size_t i = 0; i < kept.size(); ++i) {
     if (kept[i].use_count() == 1)
@@ -347,6 +361,9 @@ void GraphExecutor::encodeStep(Run& run, StepIndex index) {
   ImageKernel& kernel = *step.kernel;
   const GeometryScope scope(kernel);
   placeSources(run.layout, index, kernel);
+  std::optional<StepScratch::Scope> scratch;
+  if (run.scratch && isSteady(*program_, run.layout, index, copiesSources_))
+    scratch.emplace(*run.scratch, index, run.commandBuffer->submission());
   const StateBatch states = makeStates(run, step, [&](bool isTemporary) {
     return kernel.makeStepStates(isTemporary ? run.commandBuffer : nullptr, sources, sourceStates);
   });
@@ -359,7 +376,10 @@ void GraphExecutor::encodeStep(Run& run, StepIndex index) {
 
 void GraphExecutor::beginRecordings(Run& run) {
   const bool isPlain = !run.commandBuffer->mayLeaveOut() && !CallObserver::isActive() && keepsPlans();
-  if (!isPlain || isOneOfSeveral(run.graph)) return recordings_.forget();
+  if (!isPlain || isOneOfSeveral(run.graph)) {
+    recordings_.forget();
+    return;
+  }
   run.recordings = recordings_.begin({&run.layout, run.commandBuffer->commandQueue(), device_->threadCount(),
                                       choiceKey(), run.graph.stopsAtNonFiniteValues()},
                                      copiesSources_, run.states);
@@ -405,10 +425,11 @@ ImageBatch GraphExecutor::encode(NNGraph& graph, const std::shared_ptr<mtl::Comm
   waitForHostUpdates(graph, *commandBuffer);
   GraphLayout& layout = layoutFor(graph, sourceImages);
   const bool hasImages = !sourceImages[0].empty();
+  const GraphLayout::Bound* const bound = hasImages ? &bind(layout, commandBuffer->commandQueue()) : nullptr;
   Run run{graph,
           commandBuffer,
           layout,
-          hasImages ? bind(layout, commandBuffer->commandQueue()) : imagesOfNone(layout),
+          bound != nullptr ? bound->images : imagesOfNone(layout),
           {},
           {},
           {*device_, program_, graph.gradientNormLimit()}};
@@ -417,6 +438,10 @@ ImageBatch GraphExecutor::encode(NNGraph& graph, const std::shared_ptr<mtl::Comm
   for (std::size_t i = 0; i < sourceStates.size(); ++i)
     run.states[program_->sourceStates[i]] = sourceStates[i];
   run.isStack = isStack;
+  if (bound != nullptr) {
+    run.scratch = bound->scratch;
+    commandBuffer->submission()->retain(run.scratch);
+  }
   if (hasImages) clearFailures(run.images);
   run.owned.resize(program_->images.size());
   if (hasImages) allocateOwned(run);

@@ -22,6 +22,7 @@ namespace mtl {
 class Buffer;
 class CommandBuffer;
 class CommandQueue;
+class Heap;
 class Memory;
 class Submission;
 }  // namespace mtl
@@ -73,10 +74,21 @@ class GraphExecutor : public std::enable_shared_from_this<GraphExecutor> {
 
  private:
   struct Run;
+  /// What encodes on a queue use one after the other.
+  struct QueueMemory {
+    std::weak_ptr<mtl::CommandQueue> queue;
+    std::shared_ptr<mtl::Heap> scratch;
+    std::vector<std::vector<std::shared_ptr<mtl::Buffer>>> ofState;
+  };
   void check(const NNGraph& graph, const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
              std::span<const ImageBatch> sourceImages, std::span<const StateBatch> sourceStates) const;
   GraphLayout& layoutFor(const NNGraph& graph, std::span<const ImageBatch> sourceImages);
-  const std::vector<ImageBatch>& bind(GraphLayout& layout, const std::shared_ptr<mtl::CommandQueue>& queue);
+  QueueMemory& memoryOf(const std::shared_ptr<mtl::CommandQueue>& queue);
+  /// The heap of scratch memory. Where it has come in pieces that grew, it is made anew in one piece, and recordings, which
+  /// hold its addresses, are forgotten.
+  const std::shared_ptr<mtl::Heap>& scratchOf(const std::shared_ptr<mtl::CommandQueue>& queue);
+  /// The layout's memory on a queue.
+  const GraphLayout::Bound& bind(GraphLayout& layout, const std::shared_ptr<mtl::CommandQueue>& queue);
   void encodeStep(Run& run, StepIndex index);
   /// Lets the recordings of an earlier encode serve this one, where they can.
   void beginRecordings(Run& run);
@@ -127,11 +139,7 @@ class GraphExecutor : public std::enable_shared_from_this<GraphExecutor> {
   bool copiesSources_;              ///< to where commands that the device replays find them each time
   std::list<GraphLayout> layouts_;  ///< the last used first
   StepRecordings recordings_;
-  struct StateBuffers {
-    std::weak_ptr<mtl::CommandQueue> queue;
-    std::vector<std::vector<std::shared_ptr<mtl::Buffer>>> ofState;
-  };
-  std::vector<StateBuffers> stateBuffers_;
+  std::vector<QueueMemory> queueMemory_;
 
   std::mutex updateMutex_;
   std::condition_variable updated_;

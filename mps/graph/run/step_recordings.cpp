@@ -7,7 +7,6 @@
 #include "mps/core/kernel/graph_traits.hpp"
 #include "mps/core/layer/layer_kernel.hpp"
 #include "mtl/command.hpp"
-#include "mtl/memory.hpp"
 #include "mtl/submission.hpp"
 
 namespace mps::detail {
@@ -32,19 +31,35 @@ std::vector<StateIndex> statesOf(const GraphProgram& program, const GraphLayout&
 
 }  // namespace
 
+bool isSteady(const GraphProgram& program, const GraphLayout& layout, StepIndex index, bool copiesSources) {
+  const ProgramStep& step = program.steps[index];
+  if (!step.kernel->repeatsCommands() || !step.ownsKernel || hasCustomPadding(*step.kernel) ||
+      mps::has(step.kernel->options(), KernelOptions::Verbose))
+    return false;
+  if (step.update && step.update->style() != NNTrainingStyle::UpdateDeviceGPU) return false;
+  const auto stays = [&](ImageIndex i) {
+    const ProgramImage& image = program.images[i];
+    return image.producer == nowhere ? copiesSources : image.isPlanned();
+  };
+  const ImageIndex addend = layout.reuse.addends[index];
+  return std::ranges::all_of(step.sources, stays) && stays(step.result) &&
+         (addend == nowhere || stays(addend)) &&
+         std::ranges::all_of(statesOf(program, layout, index), [&](StateIndex state) {
+           return !program.states[state].isExported && program.states[state].producer != nowhere;
+         });
+}
+
 bool StepRecordings::Key::isSame(const Key& other) const {
   return layout == other.layout && queue.lock() == other.queue.lock() && threadCount == other.threadCount &&
          choice == other.choice && checksFinite == other.checksFinite;
 }
 
-StepRecordings::StepRecordings(std::shared_ptr<mtl::Device> device,
-                               std::shared_ptr<const GraphProgram> program)
-    : device_(std::move(device)), program_(std::move(program)) {
+StepRecordings::StepRecordings(std::shared_ptr<const GraphProgram> program) : program_(std::move(program)) {
   forget();
 }
 
-void StepRecordings::forget() {
-  if (isInUse_) return;
+bool StepRecordings::forget() {
+  if (isInUse_) return false;
   const std::size_t steps = program_->steps.size();
   key_ = {};
   canBeRecorded_.assign(steps, false);
@@ -53,24 +68,7 @@ void StepRecordings::forget() {
   changeCounts_.assign(steps, 0);
   states_.assign(program_->states.size(), {});
   isDropped_ = std::make_shared<std::atomic<bool>>(false);
-}
-
-bool StepRecordings::isSteady(const ProgramStep& step, const GraphLayout& layout, StepIndex index,
-                              bool copiesSources) const {
-  if (!step.kernel->repeatsCommands() || !step.ownsKernel || hasCustomPadding(*step.kernel) ||
-      mps::has(step.kernel->options(), KernelOptions::Verbose))
-    return false;
-  if (step.update && step.update->style() != NNTrainingStyle::UpdateDeviceGPU) return false;
-  const auto stays = [&](ImageIndex i) {
-    const ProgramImage& image = program_->images[i];
-    return image.producer == nowhere ? copiesSources : image.isPlanned();
-  };
-  const ImageIndex addend = layout.reuse.addends[index];
-  return std::ranges::all_of(step.sources, stays) && stays(step.result) &&
-         (addend == nowhere || stays(addend)) &&
-         std::ranges::all_of(statesOf(*program_, layout, index), [&](StateIndex state) {
-           return !program_->states[state].isExported && program_->states[state].producer != nowhere;
-         });
+  return true;
 }
 
 void StepRecordings::findGroups(const GraphLayout& layout, bool copiesSources) {
@@ -88,7 +86,7 @@ void StepRecordings::findGroups(const GraphLayout& layout, bool copiesSources) {
     }
   std::vector<bool> isSteadyGroup(steps.size(), true);
   for (StepIndex s = 0; s < steps.size(); ++s)
-    if (!isSteady(steps[s], layout, s, copiesSources)) isSteadyGroup[groups_[s]] = false;
+    if (!isSteady(*program_, layout, s, copiesSources)) isSteadyGroup[groups_[s]] = false;
   for (StepIndex s = 0; s < steps.size(); ++s) canBeRecorded_[s] = isSteadyGroup[groups_[s]];
 }
 
@@ -126,7 +124,6 @@ void StepRecordings::repeat(StepIndex step, mtl::Submission& submission) const {
 }
 
 void StepRecordings::keep(mtl::CommandBuffer& commandBuffer, const std::vector<StateBatch>& states) {
-  if (heap_) commandBuffer.submission()->retain(heap_);
   bool hasNew = false;
   for (StepIndex s = 0; s < program_->steps.size(); ++s) {
     if (!canBeRecorded_[s] || isRecorded_[s]) continue;
@@ -144,13 +141,10 @@ StepRecordings::Recording::Recording(StepRecordings& recordings, StepIndex step,
       step_(step),
       submission_(std::move(submission)),
       mark_(submission_->recorded()) {
-  if (!recordings_.heap_) recordings_.heap_ = std::make_shared<mtl::Heap>(*recordings_.device_);
   recordings_.changeCounts_[step_] = changeCountOf(recordings_.program_->steps[step_]);
-  heap_ = submission_->exchangeHeap(recordings_.heap_);
 }
 
 StepRecordings::Recording::~Recording() {
-  submission_->exchangeHeap(std::move(heap_));
   const auto commands = submission_->commandsSince(mark_);
   recordings_.commands_[step_].assign(commands.begin(), commands.end());
 }

@@ -13,11 +13,12 @@
 
 namespace mtl {
 class CommandQueue;
-class Device;
-class Heap;
 }  // namespace mtl
 
 namespace mps::detail {
+
+/// Whether all that a step reads and writes is the graph's own, and nobody but the graph has its kernel.
+bool isSteady(const GraphProgram& program, const GraphLayout& layout, StepIndex index, bool copiesSources);
 
 /// The commands that the steps of an encode have recorded: an encode with the same sizes appends them again, without a check, a
 /// hash or a look-up. The library's own.
@@ -44,19 +45,18 @@ class StepRecordings {
   /// One encode's; null where the encode does without, as one inside another does.
   using Use = std::unique_ptr<StepRecordings, Release>;
 
-  StepRecordings(std::shared_ptr<mtl::Device> device, std::shared_ptr<const GraphProgram> program);
+  explicit StepRecordings(std::shared_ptr<const GraphProgram> program);
 
   /// Before an encode. Forgets what does not serve it. @param states gets those of the recorded steps
   /// @param copiesSources steps read copies of the graph's sources, which stay where they are
   [[nodiscard]] Use begin(const Key& key, bool copiesSources, std::vector<StateBatch>& states);
-  /// Where an encode has begun, it goes on with what it has.
-  void forget();
+  /// Where an encode has begun, it goes on with what it has. @return whether all is forgotten
+  bool forget();
   [[nodiscard]] std::size_t stepCount() const;
 
   [[nodiscard]] bool has(StepIndex step) const { return isRecorded_[step]; }
   void repeat(StepIndex step, mtl::Submission& submission) const;
-  /// Notes what encode() appends, where the step can be repeated. Its scratch memory is then that of a heap which no other work
-  /// uses, so that it is free whenever the commands run.
+  /// Notes what encode() appends, where the step can be repeated.
   template <class Encode>
   void record(StepIndex step, const std::shared_ptr<mtl::Submission>& submission, Encode&& encode) {
     if (!canBeRecorded_[step]) return encode();
@@ -79,19 +79,14 @@ class StepRecordings {
     StepIndex step_;
     std::shared_ptr<mtl::Submission> submission_;
     mtl::RecordingMark mark_;
-    std::shared_ptr<mtl::Heap> heap_;  ///< that the submission had before
   };
 
-  [[nodiscard]] bool isSteady(const ProgramStep& step, const GraphLayout& layout, StepIndex index,
-                              bool copiesSources) const;
   void findGroups(const GraphLayout& layout, bool copiesSources);
   void forgetGroup(std::size_t group);
 
-  std::shared_ptr<mtl::Device> device_;
   std::shared_ptr<const GraphProgram> program_;
   Key key_;
   bool isInUse_ = false;
-  std::shared_ptr<mtl::Heap> heap_;                  ///< of scratch memory
   std::vector<std::size_t> groups_;                  ///< of each step
   std::vector<bool> canBeRecorded_;                  ///< of each step
   std::vector<bool> isRecorded_;                     ///< of each step

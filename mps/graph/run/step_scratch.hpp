@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "mps/graph/layout/graph_layout.hpp"
+#include "mtl/memory.hpp"
+#include "mtl/submission.hpp"
+
+namespace mps::detail {
+
+/// Scratch memory of the steps of a layout on one queue, whose commands run in order. Small blocks come from a heap that all
+/// steps share, and so stay in a cache. Large ones lie where the layout's block is free during their step, if they fit there.
+/// The library's own.
+class StepScratch {
+ public:
+  /// @param block memory of the layout's plan
+  StepScratch(std::shared_ptr<mtl::Heap> shared, const GraphLayout& layout,
+              std::shared_ptr<mtl::Memory> block);
+
+  /// The same with another heap.
+  [[nodiscard]] std::shared_ptr<StepScratch> withHeap(std::shared_ptr<mtl::Heap> shared,
+                                                      const GraphLayout& layout) const;
+  [[nodiscard]] const std::shared_ptr<mtl::Heap>& shared() const { return shared_; }
+
+  /// While alive, a command buffer's heap is the scratch memory of a step.
+  class Scope {
+   public:
+    Scope(const StepScratch& scratch, StepIndex step, std::shared_ptr<mtl::Submission> submission);
+    ~Scope();
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+
+   private:
+    std::shared_ptr<mtl::Submission> submission_;
+    std::shared_ptr<mtl::Heap> before_;
+  };
+
+ private:
+  std::shared_ptr<mtl::Heap> shared_;
+  std::shared_ptr<mtl::Memory> block_;
+  std::vector<std::shared_ptr<mtl::Heap>> ofStep_;
+};
+
+}  // namespace mps::detail
