@@ -139,6 +139,8 @@ inline std::vector<GatherCase> gatherCases() {
       {.name = "LongRows", .rows = 3, .channels = 9001, .count = 7},
       {.name = "Strided", .images = 3, .rows = 11, .channels = 16, .count = 19, .isStrided = true},
       {.name = "StridedShortRows", .images = 3, .rows = 11, .channels = 6, .count = 19, .isStrided = true},
+      // Rows at whole cache lines that end in a part of a vector.
+      {.name = "StridedLongRows", .images = 2, .rows = 7, .channels = 157, .count = 9, .isStrided = true},
       // As many sums as a thread keeps in the cache.
       {.name = "ShortRowsThatJustFit",
        .images = 2,
