@@ -137,6 +137,7 @@ inline std::vector<GatherCase> gatherCases() {
       {.name = "MiddleAxis", .images = 4, .rows = 9, .channels = 32, .count = 21},
       {.name = "SlowestAxis", .rows = 12, .channels = 130, .count = 5},
       {.name = "LongRows", .rows = 3, .channels = 9001, .count = 7},
+      {.name = "RowsThatAThreadTakesWhole", .rows = 3, .channels = 4096, .count = 7},
       {.name = "Strided", .images = 3, .rows = 11, .channels = 16, .count = 19, .isStrided = true},
       {.name = "StridedShortRows", .images = 3, .rows = 11, .channels = 6, .count = 19, .isStrided = true},
       // Rows at whole cache lines that end in a part of a vector.
@@ -148,7 +149,7 @@ inline std::vector<GatherCase> gatherCases() {
        .channels = 4,
        .count = 300,
        .pattern = Outside},
-      {.name = "ManyRows", .rows = 5000, .channels = 2, .count = 700},
+      {.name = "ManyRows", .images = 2, .rows = 5000, .channels = 2, .count = 700},
       {.name = "ManySparseRows", .rows = 2200, .channels = 24, .count = 2000, .pattern = Outside},
       {.name = "ManyRowsAndIndices", .rows = 270000, .count = 9000, .pattern = Outside},
       // More indices than a block of the CUDA sort takes.
