@@ -1,5 +1,3 @@
-#include <algorithm>
-
 #include "mps/core/kernel/graph_traits.hpp"
 #include "mps/graph/layout/image_reuse.hpp"
 
