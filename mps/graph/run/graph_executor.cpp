@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <exception>
+#include <new>
 #include <utility>
 
 #include "mps/core/kernel/call.hpp"
@@ -101,6 +102,17 @@ void recordFiniteCheck(mtl::CommandBuffer& commandBuffer, const std::string& nam
   recordCall(commandBuffer, name, prepared, {&operand, nullptr, nullptr, nullptr, nullptr, 0});
 }
 
+/// Null: there is not that much memory.
+std::shared_ptr<mtl::Heap> heapOfOneChunk(mtl::Device& device, std::size_t bytes) {
+  auto heap = std::make_shared<mtl::Heap>(device, bytes);
+  try {
+    heap->allocate(bytes);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+  return heap;
+}
+
 }  // namespace
 
 Error updatedApart(const NNGraph& graph, const ProgramStep& step) {
@@ -169,17 +181,19 @@ GraphExecutor::QueueMemory& GraphExecutor::memoryOf(const std::shared_ptr<mtl::C
   std::erase_if(queueMemory_, [](const QueueMemory& memory) { return memory.queue.expired(); });
   for (QueueMemory& memory : queueMemory_)
     if (memory.queue.lock() == queue) return memory;
-  queueMemory_.push_back({queue, std::make_shared<mtl::Heap>(*device_), {}});
+  queueMemory_.push_back({queue, std::make_shared<mtl::Heap>(*device_), 0, {}});
   queueMemory_.back().ofState.resize(program_->states.size());
   return queueMemory_.back();
 }
 
 const std::shared_ptr<mtl::Heap>& GraphExecutor::scratchOf(const std::shared_ptr<mtl::CommandQueue>& queue) {
-  std::shared_ptr<mtl::Heap>& heap = memoryOf(queue).scratch;
-  const std::size_t needed = heap->peakBytes();
-  const bool isScattered = needed > heap->chunkBytes() && heap->reservedBytes() > needed + needed / 4;
-  if (isScattered && recordings_.forget()) heap = std::make_shared<mtl::Heap>(*device_, needed);
-  return heap;
+  QueueMemory& memory = memoryOf(queue);
+  const std::size_t needed = memory.scratch->peakBytes();
+  const bool isScattered = memory.scratch->reservedBytes() > needed + needed / 4;
+  if (!isScattered || needed <= memory.gatheredBytes || !recordings_.forget()) return memory.scratch;
+  memory.gatheredBytes = needed;
+  if (auto whole = heapOfOneChunk(*device_, needed)) memory.scratch = std::move(whole);
+  return memory.scratch;
 }
 
 const GraphLayout::Bound& GraphExecutor::bind(GraphLayout& layout,
