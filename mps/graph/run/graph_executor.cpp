@@ -181,7 +181,9 @@ GraphExecutor::QueueMemory& GraphExecutor::memoryOf(const std::shared_ptr<mtl::C
   std::erase_if(queueMemory_, [](const QueueMemory& memory) { return memory.queue.expired(); });
   for (QueueMemory& memory : queueMemory_)
     if (memory.queue.lock() == queue) return memory;
-  queueMemory_.push_back({queue, std::make_shared<mtl::Heap>(*device_), 0, {}});
+  auto scratch = std::make_shared<mtl::Heap>(*device_);
+  const std::size_t chunkBytes = scratch->chunkBytes();
+  queueMemory_.push_back({queue, std::move(scratch), chunkBytes, {}});
   queueMemory_.back().ofState.resize(program_->states.size());
   return queueMemory_.back();
 }

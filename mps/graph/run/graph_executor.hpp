@@ -78,7 +78,7 @@ class GraphExecutor : public std::enable_shared_from_this<GraphExecutor> {
   struct QueueMemory {
     std::weak_ptr<mtl::CommandQueue> queue;
     std::shared_ptr<mtl::Heap> scratch;
-    std::size_t gatheredBytes = 0;  ///< that `scratch` was made anew for, or would have been
+    std::size_t gatheredBytes = 0;  ///< that a chunk of `scratch` has, or would have had
     std::vector<std::vector<std::shared_ptr<mtl::Buffer>>> ofState;
   };
   void check(const NNGraph& graph, const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
