@@ -12,9 +12,9 @@ struct GatherSums {
   TensorShape gradient, destination;
   const std::byte* gradientMemory;
   std::byte* destinationMemory;
-  /// For parts of rows: the indices that name row k have the numbers places[starts[k]] up to places[starts[k + 1]], in order.
-  /// For images: places[i] is the element of the dense sums of an image that the row named by index i begins at; one of
-  /// no row lies behind them.
+  /// Sums of parts of rows: the indices that name row k have the numbers places[starts[k]] up to places[starts[k + 1]], in
+  /// order. Sums of whole images: the row that index i names begins at element places[i] of an image without gaps. Where the
+  /// index names no row, that element lies behind the last one.
   const std::int64_t* starts;
   const std::int64_t* places;
   bool isNonTemporal;  ///< whether the sums are written by non-temporal stores
@@ -26,7 +26,8 @@ inline constexpr std::int64_t kGatherColumns = 4096;
 inline constexpr std::int64_t kGatherRowsTogether = 8;
 /// How many terms ahead of the sum rows are prefetched.
 inline constexpr std::int64_t kGatherRowsAhead = 16;
-/// Rows of fewer elements are summed without vectors: images of kGatherColumns of them at most as a whole.
+/// Rows of fewer elements are summed without vectors. An image of at most kGatherColumns elements in such rows is summed as a
+/// whole.
 inline constexpr std::int64_t kGatherVectorRow = 16;
 
 }  // namespace mps::detail
