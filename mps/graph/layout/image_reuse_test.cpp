@@ -9,6 +9,7 @@
 
 #include "mps/arithmetic/arithmetic_node.hpp"
 #include "mps/conform/tolerance.hpp"
+#include "mps/core/kernel/command_buffer.hpp"
 #include "mps/graph/check/test_network.hpp"
 
 /// The passes that let images share memory: accumulation and work in place.
@@ -133,7 +134,8 @@ struct LoneNeuron {
   std::size_t channels;
   std::shared_ptr<CNNNeuronNode> (*makeNeuron)(const std::shared_ptr<NNImageNode>&);
 
-  [[nodiscard]] std::vector<float> gradient(std::size_t& plannedBytes) const {
+  /// @param mayBeLeftOut encodes under a predicate, which is 1
+  [[nodiscard]] std::vector<float> gradient(std::size_t& plannedBytes, bool mayBeLeftOut = false) const {
     const ImageDescriptor size(ImageFeatureChannelFormat::Float32, 16, 16, channels);
     const auto average = CNNPoolingAverageNode::create(NNImageNode::create(), 3, 1);
     const auto behind =
@@ -150,7 +152,10 @@ struct LoneNeuron {
       return made;
     };
     const auto queue = device()->newCommandQueue();
-    const auto commandBuffer = queue->commandBuffer();
+    const auto predicate = Predicate::create(device());
+    predicate->predicateBuffer()->contentsAs<std::uint32_t>()[0] = 1;
+    const auto commandBuffer = CommandBuffer::create(queue);
+    if (mayBeLeftOut) commandBuffer->setPredicate(predicate);
     const auto result = graph->encodeBatch(commandBuffer, {image(1), image(2)});
     commandBuffer->commit();
     commandBuffer->throwIfFailed();
@@ -178,6 +183,7 @@ TEST(NeuronSources, AreForgottenWhereTheNeuronHasSavedWhatItsGradientNeeds) {
       expected = neuron.gradient(kept);
     }
     EXPECT_EQ(neuron.gradient(planned), expected);
+    EXPECT_EQ(neuron.gradient(planned, true), expected);
     return static_cast<double>(kept - planned) /
            static_cast<double>(16 * 16 * neuron.channels * sizeof(float));
   };
