@@ -33,7 +33,7 @@ class Doubling final : public testing::Scale {
   [[nodiscard]] detail::PreparedCall prepareForward(const detail::ForwardCall& call) const override {
     detail::PreparedCall prepared = Scale::prepareForward(call);
     prepared.plan = testing::planOf(
-        [bytes = bytes_, from = call.source, to = call.destination](const detail::Operands& operands) {
+        [bytes = bytes_, to = call.destination](const detail::Operands& operands) {
           if (bytes > 0) std::memset(operands.scratch, 0xFF, bytes);
           const auto* const source = reinterpret_cast<const float*>(operands.source);
           auto* const destination = reinterpret_cast<float*>(operands.destination);
