@@ -34,13 +34,6 @@ void sumParts(const GatherSums& sums, std::int64_t begin, std::int64_t end) {
     sumPartsOf<float>(sums, begin, end);
 }
 
-void sumImages(const GatherSums& sums, std::int64_t begin, std::int64_t end) {
-  if (sums.destination.format == ImageFeatureChannelFormat::Float16)
-    sumImagesOf<Float16>(sums, begin, end);
-  else
-    sumImagesOf<float>(sums, begin, end);
-}
-
 }  // namespace mps::detail::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -50,7 +43,6 @@ namespace mps::detail {
 
 HWY_EXPORT(streamRow);
 HWY_EXPORT(sumParts);
-HWY_EXPORT(sumImages);
 
 namespace {
 
@@ -186,35 +178,32 @@ class GatherPlanCpu final : public Plan {
   template <class Index>
   void sumRows(const mtl::cpu::Stream& stream, const Operands& operands, const Index* indices) const {
     const TensorShape& destination = problem_.source;
+    const std::int64_t rows = destination.height;
     const std::int64_t channels = destination.channels;
+    const bool takesImages = channels < kGatherVectorRow && rows * channels <= kGatherColumns;
     auto* const starts = reinterpret_cast<std::int64_t*>(operands.scratch);
-    std::int64_t* const places = starts + destination.height + 1;
+    std::int64_t* const places = starts + rows + 1;
+    if (takesImages)
+      std::transform(indices, indices + problem_.result.height, places, [&](Index index) {
+        const auto k = static_cast<std::int64_t>(index);
+        return channels * (k >= 0 && k < rows ? k : rows);
+      });
+    else
+      order(indices, starts, places);
     const GatherSums sums{
         problem_.result,
         destination,
         operands.gradient,
         operands.destination,
-        starts,
+        takesImages ? nullptr : starts,
         places,
         usesNonTemporalStoresForRows(destination.bytes() + problem_.result.bytes(), destination)};
-    if (channels < kGatherVectorRow && destination.height * channels <= kGatherColumns) {
-      std::transform(indices, indices + problem_.result.height, places, [&](Index index) {
-        const auto k = static_cast<std::int64_t>(index);
-        return channels * (k >= 0 && k < destination.height ? k : destination.height);
-      });
-      return stream.parallelFor(destination.images, grainFor(destination.height * channels),
-                                [&](std::int64_t begin, std::int64_t end) {
-                                  HWY_DYNAMIC_DISPATCH(sumImages)(sums, begin, end);
-                                });
-    }
-    order(indices, starts, places);
-    const std::int64_t parts = (channels + kGatherColumns - 1) / kGatherColumns;
-    stream.parallelFor(destination.images * destination.height * parts,
-                       grainFor(std::min(channels, kGatherColumns)),
-                       [&](std::int64_t begin, std::int64_t end) {
-                         HWY_DYNAMIC_DISPATCH(sumParts)
-                         (sums, begin, end);
-                       });
+    const std::int64_t partsOfRow = (channels + kGatherColumns - 1) / kGatherColumns;
+    const std::int64_t parts = destination.images * (takesImages ? 1 : rows * partsOfRow);
+    const std::int64_t elements = takesImages ? rows * channels : std::min(channels, kGatherColumns);
+    stream.parallelFor(parts, grainFor(elements), [&](std::int64_t begin, std::int64_t end) {
+      HWY_DYNAMIC_DISPATCH(sumParts)(sums, begin, end);
+    });
   }
 
   GatherProblem problem_;

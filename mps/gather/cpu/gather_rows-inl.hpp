@@ -184,9 +184,11 @@ HWY_INLINE void sumShortRows(const GatherSums& sums, std::int64_t begin, std::in
   }
 }
 
-/// Parts of rows of the destination: part p is the (p mod parts)th one of a row, of kGatherColumns elements.
+/// Parts of the destination: images where `starts` is null, else parts of rows. Of these part p is the (p mod parts)th one of
+/// a row, of kGatherColumns elements.
 template <class T>
 HWY_INLINE void sumPartsOf(const GatherSums& sums, std::int64_t begin, std::int64_t end) {
+  if (sums.starts == nullptr) return sumImagesOf<T>(sums, begin, end);
   const TensorShape& to = sums.destination;
   if (to.channels < kGatherVectorRow) return sumShortRows<T>(sums, begin, end);
   const auto* const gradient = reinterpret_cast<const T*>(sums.gradientMemory);

@@ -12,10 +12,11 @@ struct GatherSums {
   TensorShape gradient, destination;
   const std::byte* gradientMemory;
   std::byte* destinationMemory;
-  /// Sums of parts of rows: the indices that name row k have the numbers places[starts[k]] up to places[starts[k + 1]], in
-  /// order. Sums of whole images: the row that index i names begins at element places[i] of an image without gaps. Where the
-  /// index names no row, that element lies behind the last one.
+  /// The indices that name row k have the numbers places[starts[k]] up to places[starts[k + 1]], in order. Null: images are
+  /// summed as a whole.
   const std::int64_t* starts;
+  /// Of whole images: the row that index i names begins at element places[i] of an image without gaps. Where the index names no
+  /// row, that element lies behind the last one.
   const std::int64_t* places;
   bool isNonTemporal;  ///< whether the sums are written by non-temporal stores
 };
