@@ -10,7 +10,7 @@ namespace mtl {
 std::size_t BlockCache::capacityFor(std::size_t bytes) {
   if (bytes > std::numeric_limits<std::size_t>::max() / 8) throw std::bad_alloc();
   std::size_t step = granularity;
-  while (step * 16 < bytes) step *= 2;
+  while (step * 16 < bytes && step < largestStep) step *= 2;
   return bytes == 0 ? granularity : (bytes + step - 1) / step * step;
 }
 

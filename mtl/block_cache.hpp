@@ -18,7 +18,9 @@ class BlockCache {
 
   /// Capacities are multiples of this.
   static constexpr std::size_t granularity = 256;
-  /// What to ask the system for: few distinct capacities, at most an eighth larger than `bytes`.
+  /// As large as a huge page of a CPU, and as what a GPU's driver gives at least.
+  static constexpr std::size_t largestStep = std::size_t{2} << 20U;
+  /// What to ask the system for: few distinct capacities, at most an eighth larger than `bytes`, and at most largestStep.
   /// @throws std::bad_alloc when that is more than memory can have.
   static std::size_t capacityFor(std::size_t bytes);
 

@@ -72,6 +72,8 @@ class Device : public std::enable_shared_from_this<Device> {
   /// Memory with undefined content, recycled through a bounded cache.
   /// @throws std::bad_alloc when there is none.
   virtual std::shared_ptr<Memory> allocate(std::size_t bytes) = 0;
+  /// Gives memory that waits to be recycled back to the system. Where more work follows, it is asked for anew.
+  virtual void releaseRecycledMemory() = 0;
   /// Where a new queue's committed work runs.
   virtual std::shared_ptr<Executor> newExecutor() = 0;
   /// @}

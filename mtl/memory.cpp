@@ -78,7 +78,13 @@ std::shared_ptr<Memory> Heap::allocate(std::size_t bytes) {
   if (other_ && length <= chunkBytes_) return other_->allocate(bytes);
   const std::lock_guard lock(mutex_);
   auto place = bestFit(length);
-  if (!place && other_) return other_->allocate(bytes);
+  const auto makeBlock = [&](std::shared_ptr<Memory> memory, std::size_t chunk, std::size_t offset) {
+    auto block = std::make_shared<Block>(shared_from_this(), std::move(memory), chunk, offset, length, bytes);
+    used_ += length;
+    peak_ = std::max(peak_, used_);
+    return block;
+  };
+  if (!place && other_) return makeBlock(other_->allocate(bytes), ofOther, 0);
   if (!place) {
     const std::size_t chunkLength = std::max(chunkBytes_, length);
     chunks_.push_back({device_.allocate(chunkLength), {{0, chunkLength}}});
@@ -86,7 +92,7 @@ std::shared_ptr<Memory> Heap::allocate(std::size_t bytes) {
   }
   const auto [index, offset] = *place;
   Chunk& chunk = chunks_[index];
-  auto block = std::make_shared<Block>(shared_from_this(), chunk.memory, index, offset, length, bytes);
+  auto block = makeBlock(chunk.memory, index, offset);
   // Nothing throws from here on: the end of the block would want the lock.
   auto free = chunk.free.extract(offset);
   if (free.mapped() > length) {
@@ -94,14 +100,13 @@ std::shared_ptr<Memory> Heap::allocate(std::size_t bytes) {
     free.mapped() -= length;
     chunk.free.insert(std::move(free));
   }
-  used_ += length;
-  peak_ = std::max(peak_, used_);
   return block;
 }
 
 void Heap::release(std::size_t chunk, std::size_t offset, std::size_t length) {
   const std::lock_guard lock(mutex_);
   used_ -= length;
+  if (chunk == ofOther) return;
   auto& free = chunks_[chunk].free;
   auto [entry, inserted] = free.emplace(offset, length);
   if (const auto next = std::next(entry); next != free.end() && entry->first + entry->second == next->first) {

@@ -111,7 +111,7 @@ class Heap : public std::enable_shared_from_this<Heap> {
   /// @param chunkBytes least size of a chunk
   explicit Heap(Device& device, std::size_t chunkBytes = std::size_t{1} << 22U);
   /// In a part of memory that is there: for blocks too large for a first chunk of `other`. That one serves the others, and
-  /// those that do not fit. @param offset a multiple of the alignment
+  /// those that do not fit, which this one counts as its own. @param offset a multiple of the alignment
   Heap(std::shared_ptr<Heap> other, std::shared_ptr<Memory> memory, std::size_t offset, std::size_t length);
 
   /// A block that returns to this heap when its last owner lets go. Zero bytes give a block of length 0.
@@ -130,6 +130,9 @@ class Heap : public std::enable_shared_from_this<Heap> {
     std::shared_ptr<Memory> memory;
     std::map<std::size_t, std::size_t> free;  ///< offset to length
   };
+
+  static constexpr std::size_t ofOther =
+      static_cast<std::size_t>(-1);  ///< a block's chunk that another heap has
 
   void release(std::size_t chunk, std::size_t offset, std::size_t length);
   std::optional<std::pair<std::size_t, std::size_t>> bestFit(std::size_t length) const;

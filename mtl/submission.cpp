@@ -325,6 +325,16 @@ bool Submission::wait(bool scheduledOnly, std::optional<std::chrono::millisecond
   return true;
 }
 
+bool Submission::waitIfHandedOver(std::optional<std::chrono::milliseconds> most) {
+  std::unique_lock lock(mutex_);
+  const auto haveRun = [&] { return status_ >= CommandBufferStatus::Completed; };
+  const bool isHandedOver = status_ >= CommandBufferStatus::Committed && !self_;
+  if (!isHandedOver) return haveRun();
+  if (most) return changed_.wait_for(lock, *most, haveRun);
+  changed_.wait(lock, haveRun);
+  return true;
+}
+
 void Submission::fail(CommandBufferErrorCode code, const std::string& message) {
   const std::lock_guard lock(mutex_);
   if (!error_) error_ = CommandBufferError{code, message};

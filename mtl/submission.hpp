@@ -112,6 +112,10 @@ class Submission : public std::enable_shared_from_this<Submission> {
   /// @param most how long at most; unset: as long as it takes. @return whether that is over which was waited for
   bool wait(bool scheduledOnly, std::optional<std::chrono::milliseconds> most = std::nullopt);
 
+  /// Waits until all commands have run, if nothing is needed for that but the device: not where this one or one before it
+  /// in its queue is not committed. @param most as in wait() @return whether they have run
+  bool waitIfHandedOver(std::optional<std::chrono::milliseconds> most);
+
   [[nodiscard]] CommandBufferStatus status() const;
   [[nodiscard]] std::optional<CommandBufferError> error() const;
   [[nodiscard]] double startTime() const;

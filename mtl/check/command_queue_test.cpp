@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -11,6 +13,7 @@
 #include "mtl/command_buffer.hpp"
 #include "mtl/device.hpp"
 #include "mtl/error.hpp"
+#include "mtl/submission.hpp"
 
 namespace mtl::command_queue_test {
 namespace {
@@ -39,6 +42,27 @@ TEST(CommandQueue, BuffersRunInTheOrderOfEnqueueingNotOfCommit) {
   buffers[3]->commit();
   buffers[3]->waitUntilCompleted();
   EXPECT_EQ(order, (std::vector<int>{2, 0, 1, 3}));
+}
+
+TEST(CommandQueue, WhatOnlyTheDeviceIsNeededForIsWaitedFor) {
+  using std::chrono::milliseconds;
+  const auto queue = newCPUDevice(1)->newCommandQueue();
+  const auto before = queue->commandBuffer();
+  const auto buffer = queue->commandBuffer();
+  bool hasRun = false;
+  buffer->append(call([&hasRun] { hasRun = true; }));
+  before->enqueue();
+  const auto submission = buffer->submission();
+  EXPECT_FALSE(submission->waitIfHandedOver(std::nullopt)) << "it is not committed";
+  buffer->commit();
+  EXPECT_FALSE(submission->waitIfHandedOver(std::nullopt)) << "the one before it is not committed";
+  Gate gate;
+  before->append(call([&gate] { gate.wait(); }));
+  before->commit();
+  EXPECT_FALSE(submission->waitIfHandedOver(milliseconds(1)));
+  gate.open();
+  EXPECT_TRUE(submission->waitIfHandedOver(std::nullopt));
+  EXPECT_TRUE(hasRun);
 }
 
 TEST(CommandQueue, BuffersWithoutEnqueueRunInTheOrderOfCommit) {

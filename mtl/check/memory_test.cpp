@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "mtl/block_cache.hpp"
 #include "mtl/buffer.hpp"
 #include "mtl/check/command_test_tools.hpp"
 #include "mtl/command.hpp"
@@ -97,6 +98,14 @@ TEST_F(HeapTest, CountsBytesInUseAndTheirPeak) {
   EXPECT_EQ(heap_->usedBytes(), 0U);
 }
 
+TEST(BlockCache, AsksForLittleMoreThanIsNeeded) {
+  constexpr std::size_t mebibyte = std::size_t{1} << 20U;
+  EXPECT_EQ(BlockCache::capacityFor(0), BlockCache::granularity);
+  EXPECT_EQ(BlockCache::capacityFor(257), 512U);
+  EXPECT_EQ(BlockCache::capacityFor(9 * mebibyte + 1), 10 * mebibyte) << "sixteenths of 16 MiB";
+  EXPECT_EQ(BlockCache::capacityFor(600 * mebibyte + 1), 602 * mebibyte) << "never more than 2 MiB more";
+}
+
 TEST_F(HeapTest, InAPartOfOtherMemoryServesLargeBlocksThatFit) {
   const std::shared_ptr<Memory> memory = device_->allocate(65536);
   const auto part = std::make_shared<Heap>(heap_, memory, 1024, 16384);
@@ -109,6 +118,7 @@ TEST_F(HeapTest, InAPartOfOtherMemoryServesLargeBlocksThatFit) {
   EXPECT_FALSE(isIn(part->allocate(4096))) << "a chunk of the other heap has room for it";
   EXPECT_FALSE(isIn(part->allocate(10000))) << "the first one is there still";
   EXPECT_FALSE(isIn(part->allocate(16385)));
+  EXPECT_EQ(part->peakBytes(), 10240U + 16640U) << "blocks that do not fit count, small ones do not";
   std::byte* const address = large->address();
   large.reset();
   EXPECT_EQ(part->allocate(16384)->address(), address);
@@ -189,6 +199,18 @@ TEST(MemoryPool, RecyclesABlockOfTheSameSize) {
   EXPECT_GE(pool->cachedBytes(), 10000U);
   EXPECT_EQ(pool->allocate(10000)->address(), address);
   EXPECT_EQ(pool->systemAllocations(), 1U);
+}
+
+TEST(MemoryPool, GivesRecycledBlocksBackToTheSystem) {
+  const auto device = newCPUDevice(1);
+  const auto kept = device->allocate(10000);
+  std::memset(kept->address(), 1, 10000);
+  device->allocate(20000);  // waits to be recycled
+  device->releaseRecycledMemory();
+  EXPECT_EQ(kept->address()[9999], std::byte{1});
+  const std::size_t before = device->systemAllocationCount();
+  device->allocate(20000);
+  EXPECT_EQ(device->systemAllocationCount(), before + 1);
 }
 
 TEST(MemoryPool, KeepsNoMoreThanItsLimit) {

@@ -128,6 +128,7 @@ class CpuDevice final : public Device {
     executor_->setThreadCount(count);
   }
   std::shared_ptr<Memory> allocate(std::size_t bytes) override { return pool_->allocate(bytes); }
+  void releaseRecycledMemory() override { pool_->releaseRecycled(); }
   std::shared_ptr<Executor> newExecutor() override {
     executor_->start();
     return executor_;

@@ -17,6 +17,7 @@ class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
 
   /// A block of at least `bytes`, undefined content, aligned to 256 bytes (large blocks: to a huge page).
   std::shared_ptr<Memory> allocate(std::size_t bytes);
+  void releaseRecycled() { cache_.clear(); }
 
   [[nodiscard]] std::size_t liveBytes() const { return live_; }
   [[nodiscard]] std::size_t cachedBytes() const { return cache_.bytes(); }

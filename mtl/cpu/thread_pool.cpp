@@ -8,7 +8,7 @@ namespace {
 using namespace std::chrono_literals;
 
 /// As long as a kernel of a small network takes.
-constexpr auto kLookingForWork = 50us;
+constexpr auto kLookingForWork = 200us;
 
 void pauseBriefly() {
 #if defined(__x86_64__)

@@ -35,7 +35,7 @@ class ItemFunction {
 
 /// Threads that share the items of a loop. Engine-internal.
 ///
-/// A thread without work looks for it for some 50 microseconds and then sleeps, whatever the environment says: kernels
+/// A thread without work looks for it for some 200 microseconds and then sleeps, whatever the environment says: kernels
 /// follow each other closely, and other programs on the same processors need them in between. A thread that gets no
 /// processor holds nothing up but the items that it has begun: the others take the rest of its share.
 class ThreadPool {

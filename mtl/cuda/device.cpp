@@ -39,6 +39,7 @@ class CudaDevice final : public Device {
                 " has no such setting");
   }
   std::shared_ptr<Memory> allocate(std::size_t bytes) override { return pool_->allocate(bytes); }
+  void releaseRecycledMemory() override { pool_->releaseRecycled(); }
   std::shared_ptr<Executor> newExecutor() override { return engine_->newExecutor(); }
 
  private:

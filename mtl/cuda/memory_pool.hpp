@@ -20,6 +20,7 @@ class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
   /// A block of at least `bytes`, undefined content, aligned to 256 bytes. Its host mirror is made by the
   /// first contents() or synchronize().
   std::shared_ptr<Memory> allocate(std::size_t bytes);
+  void releaseRecycled() { deviceBlocks_.clear(); }
 
   [[nodiscard]] Uploads& uploads() { return uploads_; }
   [[nodiscard]] std::size_t liveBytes() const { return live_; }

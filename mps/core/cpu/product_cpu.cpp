@@ -17,6 +17,9 @@ constexpr std::int64_t kLeastSide = 32;
 /// A partial product costs as much as some hundred steps of its sums.
 constexpr std::int64_t kLeastInterior = 2048;
 
+/// What a processor reads in the time of kLeastOperationsOfPart: products of few rows are bound by memory.
+constexpr double kLeastBytesOfPart = 1 << 19U;
+
 constexpr std::int64_t kVector = 16;
 
 constexpr std::size_t aligned(std::size_t bytes) {
@@ -46,6 +49,18 @@ ShapeInMemory describe(std::int64_t matrices, std::int64_t rows, std::int64_t co
   return {{matrices, rows, columns}, type, dnnl::memory::dims{strides.matrix, strides.row, strides.column}};
 }
 
+/// How many parts are worth a thread each.
+std::int64_t partsOf(const ProductShape& shape) {
+  const auto matrices = static_cast<double>(shape.matrices);
+  const auto rows = static_cast<double>(shape.rows);
+  const auto columns = static_cast<double>(shape.columns);
+  const auto interior = static_cast<double>(shape.interior);
+  const double bytes = sizeof(float) * matrices * (rows * interior + interior * columns + rows * columns);
+  const auto ofMemory =
+      static_cast<std::int64_t>(std::min(bytes / kLeastBytesOfPart, static_cast<double>(kMostParts)));
+  return std::max(partsFor(2 * matrices * rows * columns * interior), ofMemory);
+}
+
 }  // namespace
 
 std::int64_t partsFor(double operations) {
@@ -54,9 +69,7 @@ std::int64_t partsFor(double operations) {
 }
 
 DividedProduct::DividedProduct(const ProductShape& shape, int threads) : shape_(shape) {
-  const double operations = 2.0 * static_cast<double>(shape.matrices) * static_cast<double>(shape.rows) *
-                            static_cast<double>(shape.columns) * static_cast<double>(shape.interior);
-  const std::int64_t wanted = partsFor(operations);
+  const std::int64_t wanted = partsOf(shape);
   const Blocks matrices = Blocks::of(shape.matrices, wanted, 1, 1);
   const std::int64_t wantedOfMatrix = matrices.size > 1 ? 1 : wanted / matrices.count;
   // Blocks that are nearly square read least.

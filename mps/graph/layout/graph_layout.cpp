@@ -105,7 +105,6 @@ void planImages(GraphLayout& layout, const GraphProgram& program) {
   if (program.runs(AddSecondSources)) addSecondSources(program, layout.images, layout.reuse);
   if (program.runs(SplitInPairs)) splitInPairs(program, layout.reuse);
   if (program.runs(WorkInPlace)) workInPlace(program, layout.images, layout.placements, layout.reuse);
-  std::vector<MemoryRequest> requests;
   const auto needsMemory = [&](ImageIndex i) {
     const ProgramImage& image = program.images[i];
     return image.isPlanned() && program.steps[image.producer].writesResult;
@@ -115,19 +114,27 @@ void planImages(GraphLayout& layout, const GraphProgram& program) {
     const ImageDescriptor& size = layout.images[i];
     const std::size_t bytes = layout.count * size.width() * size.height() * size.featureChannels() *
                               bytesPerChannel(size.channelFormat());
-    layout.requestOf[i] = requests.size();
-    requests.push_back({bytes, layout.reuse.firstUse[i], layout.reuse.lastUse[i]});
+    layout.requestOf[i] = layout.requests.size();
+    layout.requests.push_back({bytes, layout.reuse.firstUse[i], layout.reuse.lastUse[i]});
   }
   for (ImageIndex i = 0; i < program.images.size(); ++i)
     if (needsMemory(i)) layout.requestOf[i] = layout.requestOf[layout.reuse.ownerOf(i)];
-  constexpr std::size_t alignment = mtl::Heap::alignment;
-  layout.plan = planMemory(requests, alignment);
-  layout.gaps.clear();
-  for (StepIndex s = 0; s < program.steps.size(); ++s)
-    layout.gaps.push_back(largestGap(requests, layout.plan, s, alignment));
+  layout.scratch.assign(program.steps.size(), 0);
+  placeImages(layout);
 }
 
 }  // namespace
+
+void placeImages(GraphLayout& layout) {
+  constexpr std::size_t alignment = mtl::Heap::alignment;
+  std::vector<MemoryRequest> requests = layout.requests;
+  for (StepIndex s = 0; s < layout.scratch.size(); ++s)
+    if (layout.scratch[s] > 0) requests.push_back({layout.scratch[s], s, s});
+  layout.plan = planMemory(requests, alignment);
+  layout.gaps.clear();
+  for (StepIndex s = 0; s < layout.scratch.size(); ++s)
+    layout.gaps.push_back(largestGap(layout.requests, layout.plan, s, alignment));
+}
 
 void placeSources(const GraphLayout& layout, StepIndex index, ImageKernel& kernel) {
   if (layout.geometries[index].has_value()) return kernel.setGeometry(layout.geometries[index]);

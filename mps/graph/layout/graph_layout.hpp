@@ -13,7 +13,8 @@
 
 namespace mtl {
 class CommandQueue;
-}
+class Submission;
+}  // namespace mtl
 
 /// Sizes and places of a program's images. The library's own.
 namespace mps::detail {
@@ -34,9 +35,11 @@ struct GraphLayout {
   /// ImageKernel::geometry of every step that the user's own policy sizes; else nothing.
   std::vector<std::any> geometries;
   ImageReuse reuse;
+  std::vector<MemoryRequest> requests;  ///< of the planned images
+  std::vector<std::size_t> requestOf;   ///< image to request, nowhere when it is not planned
+  std::vector<std::size_t> scratch;     ///< bytes of every step, as far as encodes have shown it
   MemoryPlan plan;
-  std::vector<MemoryGap> gaps;         ///< of every step: what of the plan's block is free while it runs
-  std::vector<std::size_t> requestOf;  ///< image to request, nowhere when it is not planned
+  std::vector<MemoryGap> gaps;  ///< of every step: what of the plan's block is free while it runs
 
   /// The planned images in memory, one block per queue: commands of one queue run in order. So are copies of
   /// the sources on devices that replay commands with the same addresses.
@@ -44,6 +47,7 @@ struct GraphLayout {
     std::weak_ptr<mtl::CommandQueue> queue;
     std::vector<ImageBatch> images;
     std::shared_ptr<StepScratch> scratch;
+    std::weak_ptr<mtl::Submission> lastUse;
   };
   std::vector<Bound> bound;
 };
@@ -53,6 +57,9 @@ struct GraphLayout {
 /// @param copiesSources steps read copies of the graph's sources, which may have another format
 void resolveLayout(GraphLayout& layout, const GraphProgram& program,
                    const std::shared_ptr<mtl::Device>& device, bool copiesSources);
+
+/// Places the planned images so that every step has room for its scratch memory beside those that live then.
+void placeImages(GraphLayout& layout);
 
 /// Sets where the kernel of a step reads its sources, as sizing for this layout found it. Gradient kernels read it from their
 /// states. For a GeometryScope.

@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <exception>
-#include <new>
+#include <optional>
 #include <utility>
 
 #include "mps/core/kernel/call.hpp"
@@ -102,17 +103,6 @@ void recordFiniteCheck(mtl::CommandBuffer& commandBuffer, const std::string& nam
   recordCall(commandBuffer, name, prepared, {&operand, nullptr, nullptr, nullptr, nullptr, 0});
 }
 
-/// Null: there is not that much memory.
-std::shared_ptr<mtl::Heap> heapOfOneChunk(mtl::Device& device, std::size_t bytes) {
-  auto heap = std::make_shared<mtl::Heap>(device, bytes);
-  try {
-    heap->allocate(bytes);
-  } catch (const std::bad_alloc&) {
-    return nullptr;
-  }
-  return heap;
-}
-
 }  // namespace
 
 Error updatedApart(const NNGraph& graph, const ProgramStep& step) {
@@ -181,31 +171,40 @@ GraphExecutor::QueueMemory& GraphExecutor::memoryOf(const std::shared_ptr<mtl::C
   std::erase_if(queueMemory_, [](const QueueMemory& memory) { return memory.queue.expired(); });
   for (QueueMemory& memory : queueMemory_)
     if (memory.queue.lock() == queue) return memory;
-  auto scratch = std::make_shared<mtl::Heap>(*device_);
-  const std::size_t chunkBytes = scratch->chunkBytes();
-  queueMemory_.push_back({queue, std::move(scratch), chunkBytes, {}});
+  queueMemory_.push_back({queue, std::make_shared<mtl::Heap>(*device_), {}});
   queueMemory_.back().ofState.resize(program_->states.size());
   return queueMemory_.back();
 }
 
-const std::shared_ptr<mtl::Heap>& GraphExecutor::scratchOf(const std::shared_ptr<mtl::CommandQueue>& queue) {
-  QueueMemory& memory = memoryOf(queue);
-  const std::size_t needed = memory.scratch->peakBytes();
-  const bool isScattered = memory.scratch->reservedBytes() > needed + needed / 4;
-  if (!isScattered || needed <= memory.gatheredBytes || !recordings_.forget()) return memory.scratch;
-  memory.gatheredBytes = needed;
-  if (auto whole = heapOfOneChunk(*device_, needed)) memory.scratch = std::move(whole);
-  return memory.scratch;
+void GraphExecutor::makeRoomForScratch(const NNGraph& graph, GraphLayout& layout,
+                                       const GraphLayout::Bound& bound) {
+  // The commands of another rank, which these may wait for, may be encoded by this thread, too.
+  constexpr std::chrono::milliseconds mostWithOthers{1000};
+  const auto most = isOneOfSeveral(graph) ? std::optional(mostWithOthers) : std::nullopt;
+  const auto lastUse = bound.lastUse.lock();
+  if (lastUse && !lastUse->waitIfHandedOver(most)) return;
+  if (!recordings_.forget()) return;  // they hold addresses
+  for (StepIndex s = 0; s < layout.scratch.size(); ++s)
+    layout.scratch[s] = std::max(layout.scratch[s], bound.scratch->bytesOf(s));
+  placeImages(layout);
+  memoryOf(bound.queue.lock()).scratch = std::make_shared<mtl::Heap>(*device_);
+  layout.bound.clear();
+  device_->releaseRecycledMemory();
 }
 
-const GraphLayout::Bound& GraphExecutor::bind(GraphLayout& layout,
-                                              const std::shared_ptr<mtl::CommandQueue>& queue) {
+GraphLayout::Bound& GraphExecutor::bind(const NNGraph& graph, GraphLayout& layout,
+                                        const std::shared_ptr<mtl::CommandQueue>& queue) {
   std::erase_if(layout.bound, [](const GraphLayout::Bound& bound) { return bound.queue.expired(); });
-  const auto& scratch = scratchOf(queue);
-  for (GraphLayout::Bound& bound : layout.bound) {
-    if (bound.queue.lock() != queue) continue;
-    if (bound.scratch->shared() != scratch) bound.scratch = bound.scratch->withHeap(scratch, layout);
-    return bound;
+  const auto onQueue = [&] {
+    return std::ranges::find_if(layout.bound,
+                                [&](const GraphLayout::Bound& bound) { return bound.queue.lock() == queue; });
+  };
+  if (const auto found = onQueue(); found != layout.bound.end() && found->scratch->lacksRoom())
+    makeRoomForScratch(graph, layout, *found);
+  const auto& scratch = memoryOf(queue).scratch;
+  if (const auto found = onQueue(); found != layout.bound.end()) {
+    if (found->scratch->shared() != scratch) found->scratch = found->scratch->withHeap(scratch, layout);
+    return *found;
   }
   GraphLayout::Bound bound;
   bound.queue = queue;
@@ -441,7 +440,7 @@ ImageBatch GraphExecutor::encode(NNGraph& graph, const std::shared_ptr<mtl::Comm
   waitForHostUpdates(graph, *commandBuffer);
   GraphLayout& layout = layoutFor(graph, sourceImages);
   const bool hasImages = !sourceImages[0].empty();
-  const GraphLayout::Bound* const bound = hasImages ? &bind(layout, commandBuffer->commandQueue()) : nullptr;
+  GraphLayout::Bound* const bound = hasImages ? &bind(graph, layout, commandBuffer->commandQueue()) : nullptr;
   Run run{graph,
           commandBuffer,
           layout,
@@ -457,6 +456,7 @@ ImageBatch GraphExecutor::encode(NNGraph& graph, const std::shared_ptr<mtl::Comm
   if (bound != nullptr) {
     run.scratch = bound->scratch;
     commandBuffer->submission()->retain(run.scratch);
+    bound->lastUse = commandBuffer->submission();
   }
   if (hasImages) clearFailures(run.images);
   run.owned.resize(program_->images.size());

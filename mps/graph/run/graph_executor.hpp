@@ -78,18 +78,18 @@ class GraphExecutor : public std::enable_shared_from_this<GraphExecutor> {
   struct QueueMemory {
     std::weak_ptr<mtl::CommandQueue> queue;
     std::shared_ptr<mtl::Heap> scratch;
-    std::size_t gatheredBytes = 0;  ///< that a chunk of `scratch` has, or would have had
     std::vector<std::vector<std::shared_ptr<mtl::Buffer>>> ofState;
   };
   void check(const NNGraph& graph, const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
              std::span<const ImageBatch> sourceImages, std::span<const StateBatch> sourceStates) const;
   GraphLayout& layoutFor(const NNGraph& graph, std::span<const ImageBatch> sourceImages);
   QueueMemory& memoryOf(const std::shared_ptr<mtl::CommandQueue>& queue);
-  /// The heap of scratch memory. Where it has come in pieces that grew, it is made anew in one piece, if there is memory for
-  /// both, and recordings, which hold its addresses, are forgotten.
-  const std::shared_ptr<mtl::Heap>& scratchOf(const std::shared_ptr<mtl::CommandQueue>& queue);
   /// The layout's memory on a queue.
-  const GraphLayout::Bound& bind(GraphLayout& layout, const std::shared_ptr<mtl::CommandQueue>& queue);
+  GraphLayout::Bound& bind(const NNGraph& graph, GraphLayout& layout,
+                           const std::shared_ptr<mtl::CommandQueue>& queue);
+  /// Where scratch memory did not fit beside the images: gives all of them new places and lets go of the layout's memory, as
+  /// soon as no command uses it, so that old and new memory are not there together.
+  void makeRoomForScratch(const NNGraph& graph, GraphLayout& layout, const GraphLayout::Bound& bound);
   void encodeStep(Run& run, StepIndex index);
   /// Lets the recordings of an earlier encode serve this one, where they can.
   void beginRecordings(Run& run);

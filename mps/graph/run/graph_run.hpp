@@ -56,7 +56,7 @@ struct GraphExecutor::Run {
   std::size_t totalCount = 0;          ///< images of all ranks
   std::unique_ptr<GradientReduction> reduction = nullptr;  ///< of one of several ranks
   std::optional<SharedBatchScope> batchShare = std::nullopt;
-  std::shared_ptr<const StepScratch> scratch = nullptr;  ///< null: that of the queue
+  std::shared_ptr<StepScratch> scratch = nullptr;  ///< null: that of the queue
   StepRecordings::Use recordings = nullptr;
 };
 

@@ -2,12 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstring>
-#include <limits>
 #include <memory>
-#include <new>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -62,11 +62,12 @@ class DoublingNode final : public NNFilterNode {
   std::size_t bytes_;
 };
 
-/// The CPU, with a limit to what a single allocation may have.
-class ScarceDevice final : public mtl::Device {
+/// The CPU, with the largest of the sums that it had allocated at a time.
+class WatchedDevice final : public mtl::Device {
  public:
-  ScarceDevice() : Device("cpu") {}
-  void setMostBytes(std::size_t bytes) { mostBytes_ = bytes; }
+  WatchedDevice() : Device("cpu") {}
+  [[nodiscard]] std::size_t peakBytes() const { return peakBytes_; }
+  [[nodiscard]] int releases() const { return releases_; }
   [[nodiscard]] mtl::DeviceKind kind() const override { return mtl::DeviceKind::CPU; }
   [[nodiscard]] std::string description() const override { return cpu_->description(); }
   [[nodiscard]] std::size_t recommendedMaxWorkingSetSize() const override {
@@ -77,14 +78,20 @@ class ScarceDevice final : public mtl::Device {
   [[nodiscard]] int threadCount() const override { return cpu_->threadCount(); }
   void setThreadCount(int count) override { cpu_->setThreadCount(count); }
   std::shared_ptr<mtl::Memory> allocate(std::size_t bytes) override {
-    if (bytes > mostBytes_) throw std::bad_alloc();
-    return cpu_->allocate(bytes);
+    auto memory = cpu_->allocate(bytes);
+    peakBytes_ = std::max(peakBytes_, cpu_->currentAllocatedSize());
+    return memory;
+  }
+  void releaseRecycledMemory() override {
+    cpu_->releaseRecycledMemory();
+    ++releases_;
   }
   std::shared_ptr<mtl::Executor> newExecutor() override { return cpu_->newExecutor(); }
 
  private:
   std::shared_ptr<mtl::Device> cpu_ = mtl::newCPUDevice(1);
-  std::size_t mostBytes_ = std::numeric_limits<std::size_t>::max();
+  std::size_t peakBytes_ = 0;
+  int releases_ = 0;
 };
 
 constexpr std::size_t kWidth = 1024;
@@ -92,36 +99,59 @@ constexpr std::size_t kHeight = 1536;
 constexpr std::size_t kImageBytes =
     kWidth * kHeight * sizeof(float);  // whole pages of 2 MiB, as the device takes them
 
-/// Encodes y + 8 y of y = 2 x some times: images y, 2 y, 4 y and 8 y, of which three need memory at the same time.
-/// @param scratch of the steps that make 2 y, 4 y and 8 y
-/// @param mostBytes of a single allocation from the second encode on
-/// @return what the device has allocated after each encode
-std::vector<std::size_t> bytesOfEncodes(const std::array<std::size_t, 3>& scratch,
-                                        std::size_t mostBytes = std::numeric_limits<std::size_t>::max()) {
-  const auto device = std::make_shared<ScarceDevice>();
-  const auto queue = device->newCommandQueue();
-  Values values(kWidth * kHeight);
-  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i % 1000);
-  std::vector<std::shared_ptr<DoublingNode>> nodes{std::make_shared<DoublingNode>(NNImageNode::create(), 0)};
-  for (const std::size_t bytes : scratch)
-    nodes.push_back(std::make_shared<DoublingNode>(nodes.back()->resultImage(), bytes));
-  const auto sum = NNAdditionNode::create(nodes.front()->resultImage(), nodes.back()->resultImage());
-  const auto graph = NNGraph::create(device, sum->resultImage());
-  const auto source = Image::create(device, testing::sizeOf(kWidth, kHeight, 1));
-  source->writeBytes(std::span<const float>(values), DataLayout::HeightxWidthxFeatureChannels);
-  const std::size_t before = device->currentAllocatedSize();
-  for (float& value : values) value *= 18;
-  std::vector<std::size_t> allocated;
-  for (int encode = 0; encode < 4; ++encode) {
-    if (encode == 1) device->setMostBytes(mostBytes);
-    const auto buffer = queue->commandBuffer();
-    const auto result = graph->encode(buffer, {source});
-    buffer->commit();
-    buffer->throwIfFailed();
-    EXPECT_TRUE(testing::valuesOf(*result) == values) << "encode " << encode;
-    allocated.push_back(device->currentAllocatedSize() - before);
+/// y + 8 y of y = 2 x: images y, 2 y, 4 y and 8 y, of which three need memory at the same time.
+class Doublings {
+ public:
+  /// @param scratch of the steps that make 2 y, 4 y and 8 y
+  explicit Doublings(const std::array<std::size_t, 3>& scratch) {
+    std::vector<std::shared_ptr<DoublingNode>> nodes{
+        std::make_shared<DoublingNode>(NNImageNode::create(), 0)};
+    for (const std::size_t bytes : scratch)
+      nodes.push_back(std::make_shared<DoublingNode>(nodes.back()->resultImage(), bytes));
+    const auto sum = NNAdditionNode::create(nodes.front()->resultImage(), nodes.back()->resultImage());
+    graph_ = NNGraph::create(device_, sum->resultImage());
+    for (std::size_t i = 0; i < values_.size(); ++i) values_[i] = static_cast<float>(i % 1000);
+    source_->writeBytes(std::span<const float>(values_), DataLayout::HeightxWidthxFeatureChannels);
+    before_ = device_->currentAllocatedSize();
+    for (float& value : values_) value *= 18;
   }
-  return allocated;
+
+  [[nodiscard]] std::shared_ptr<mtl::CommandBuffer> commandBuffer() const { return queue_->commandBuffer(); }
+  [[nodiscard]] std::shared_ptr<Image> encode(const std::shared_ptr<mtl::CommandBuffer>& buffer) const {
+    return graph_->encode(buffer, {source_});
+  }
+  [[nodiscard]] bool isRight(const Image& result) const { return testing::valuesOf(result) == values_; }
+  /// What the device has allocated for encodes.
+  [[nodiscard]] std::size_t bytes() const { return device_->currentAllocatedSize() - before_; }
+  [[nodiscard]] std::size_t peakBytes() const { return device_->peakBytes() - before_; }
+  /// How often the device gave memory back to the system.
+  [[nodiscard]] int releases() const { return device_->releases(); }
+
+  /// Encodes four times. @return what the device has allocated after each
+  std::vector<std::size_t> bytesOfEncodes() {
+    std::vector<std::size_t> allocated;
+    for (int number = 0; number < 4; ++number) {
+      const auto buffer = commandBuffer();
+      const auto result = encode(buffer);
+      buffer->commit();
+      buffer->throwIfFailed();
+      EXPECT_TRUE(isRight(*result)) << "encode " << number;
+      allocated.push_back(bytes());
+    }
+    return allocated;
+  }
+
+ private:
+  std::shared_ptr<WatchedDevice> device_ = std::make_shared<WatchedDevice>();
+  std::shared_ptr<mtl::CommandQueue> queue_ = device_->newCommandQueue();
+  std::shared_ptr<NNGraph> graph_;
+  std::shared_ptr<Image> source_ = Image::create(device_, testing::sizeOf(kWidth, kHeight, 1));
+  Values values_ = Values(kWidth * kHeight);
+  std::size_t before_ = 0;
+};
+
+std::vector<std::size_t> bytesOfEncodes(const std::array<std::size_t, 3>& scratch) {
+  return Doublings(scratch).bytesOfEncodes();
 }
 
 TEST(StepScratch, LiesWhereNoImageIsDuringThatStep) {
@@ -130,17 +160,54 @@ TEST(StepScratch, LiesWhereNoImageIsDuringThatStep) {
   EXPECT_EQ(bytesOfEncodes({0, kImageBytes, 0}).back(), without.back() + kImageBytes) << "no place is free";
 }
 
-TEST(StepScratch, IsInOnePieceFromTheSecondEncodeOn) {
-  const auto without = bytesOfEncodes({0, 0, 0});
-  const auto with = bytesOfEncodes({2 * kImageBytes, 3 * kImageBytes, 5 * kImageBytes});
-  EXPECT_EQ(with[0] - without[0], 10 * kImageBytes);
-  for (const std::size_t encode : {1U, 2U, 3U}) EXPECT_EQ(with[encode] - without[encode], 5 * kImageBytes);
+TEST(StepScratch, IsPlacedWithTheImagesFromTheSecondEncodeOn) {
+  const std::size_t without = bytesOfEncodes({0, 0, 0}).back();
+  const auto whereTwoImagesLive = bytesOfEncodes({2 * kImageBytes, 0, 0});
+  EXPECT_EQ(whereTwoImagesLive[0] - without, 2 * kImageBytes);
+  const auto everywhere = bytesOfEncodes({2 * kImageBytes, 3 * kImageBytes, 5 * kImageBytes});
+  EXPECT_EQ(everywhere[0] - without, 10 * kImageBytes);
+  for (const std::size_t encode : {1U, 2U, 3U}) {
+    EXPECT_EQ(whereTwoImagesLive[encode] - without, kImageBytes);
+    EXPECT_EQ(everywhere[encode] - without, 5 * kImageBytes);
+  }
 }
 
-TEST(StepScratch, StaysInPiecesWhereThereIsNoMemoryForOne) {
-  const std::array<std::size_t, 3> scratch{2 * kImageBytes, 3 * kImageBytes, 5 * kImageBytes};
-  const auto allocated = bytesOfEncodes(scratch, 4 * kImageBytes);
-  EXPECT_EQ(allocated, std::vector(4, bytesOfEncodes(scratch)[0]));
+TEST(StepScratch, OldAndNewPlacesAreNotThereTogether) {
+  const Doublings doublings({2 * kImageBytes, 3 * kImageBytes, 5 * kImageBytes});
+  const auto first = doublings.commandBuffer();
+  static_cast<void>(doublings.encode(first));
+  first->commit();
+  const std::size_t atFirst = doublings.bytes();
+  for (int encode = 0; encode < 3; ++encode) {
+    const auto buffer = doublings.commandBuffer();
+    const auto result = doublings.encode(buffer);
+    buffer->commit();
+    buffer->throwIfFailed();
+    EXPECT_TRUE(doublings.isRight(*result)) << "encode " << encode;
+  }
+  EXPECT_EQ(doublings.peakBytes(), atFirst);
+  EXPECT_EQ(doublings.releases(), 1) << "memory of the old places is of no use to later encodes";
+  EXPECT_LT(doublings.bytes(), atFirst);
+}
+
+TEST(StepScratch, StaysWhileItsCommandsAreNotCommitted) {
+  const Doublings doublings({2 * kImageBytes, 3 * kImageBytes, 5 * kImageBytes});
+  const auto buffer = doublings.commandBuffer();
+  const auto first = doublings.encode(buffer);
+  const std::size_t atFirst = doublings.bytes();
+  const auto second = doublings.encode(buffer);
+  EXPECT_GE(doublings.bytes(), atFirst);
+  buffer->commit();
+  buffer->throwIfFailed();
+  EXPECT_TRUE(doublings.isRight(*first));
+  EXPECT_TRUE(doublings.isRight(*second));
+  const std::size_t inPieces = doublings.bytes();
+  const auto later = doublings.commandBuffer();
+  const auto third = doublings.encode(later);
+  later->commit();
+  later->throwIfFailed();
+  EXPECT_TRUE(doublings.isRight(*third));
+  EXPECT_LT(doublings.bytes(), inPieces);
 }
 
 }  // namespace
