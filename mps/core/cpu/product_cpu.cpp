@@ -17,7 +17,7 @@ constexpr std::int64_t kLeastSide = 32;
 /// A partial product costs as much as some hundred steps of its sums.
 constexpr std::int64_t kLeastInterior = 2048;
 
-/// What a processor reads in the time of kLeastOperationsOfPart: products of few rows are bound by memory.
+/// Products of few rows are bound by memory: a part reads as much as is worth a thread, in runs that are not too short.
 constexpr double kLeastBytesOfPart = 1 << 19U;
 
 constexpr std::int64_t kVector = 16;

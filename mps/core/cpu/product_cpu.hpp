@@ -36,7 +36,7 @@ struct ProductShape {
 
 /// How much work a part of a division among threads has at least and how many parts there are at most. Parts depend on
 /// shapes alone, so results do not depend on the number of threads.
-inline constexpr std::int64_t kLeastOperationsOfPart = 4'000'000;
+inline constexpr std::int64_t kLeastOperationsOfPart = 2'000'000;
 inline constexpr std::int64_t kMostParts = 64;
 
 /// min(kMostParts, operations / kLeastOperationsOfPart), at least 1.
