@@ -52,7 +52,7 @@ class Stream : public mtl::Stream {
   void parallelFor(std::int64_t count, std::int64_t grain, RangeFunction body) const;
 
   /// Calls body(item, thread) once for each item in [0, count), in any order, and waits for all of them: for items of
-  /// some 50 microseconds and more, which need memory of the thread's. Exceptions as in parallelFor.
+  /// some 10 microseconds and more, which need memory of the thread's. Exceptions as in parallelFor.
   /// @param threads that take part, at most threadCount(); `thread` is less than that.
   void forEach(std::int64_t count, int threads, ItemFunction body) const;
 

@@ -7,7 +7,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// As long as a kernel of a small network takes.
+/// Longer than a kernel of a small network takes: the next one finds threads that are awake.
 constexpr auto kLookingForWork = 200us;
 
 void pauseBriefly() {

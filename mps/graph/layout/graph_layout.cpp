@@ -119,7 +119,7 @@ void planImages(GraphLayout& layout, const GraphProgram& program) {
   }
   for (ImageIndex i = 0; i < program.images.size(); ++i)
     if (needsMemory(i)) layout.requestOf[i] = layout.requestOf[layout.reuse.ownerOf(i)];
-  layout.scratch.assign(program.steps.size(), 0);
+  layout.scratchBytes.assign(program.steps.size(), 0);
   placeImages(layout);
 }
 
@@ -128,11 +128,11 @@ void planImages(GraphLayout& layout, const GraphProgram& program) {
 void placeImages(GraphLayout& layout) {
   constexpr std::size_t alignment = mtl::Heap::alignment;
   std::vector<MemoryRequest> requests = layout.requests;
-  for (StepIndex s = 0; s < layout.scratch.size(); ++s)
-    if (layout.scratch[s] > 0) requests.push_back({layout.scratch[s], s, s});
+  for (StepIndex s = 0; s < layout.scratchBytes.size(); ++s)
+    if (layout.scratchBytes[s] > 0) requests.push_back({layout.scratchBytes[s], s, s});
   layout.plan = planMemory(requests, alignment);
   layout.gaps.clear();
-  for (StepIndex s = 0; s < layout.scratch.size(); ++s)
+  for (StepIndex s = 0; s < layout.scratchBytes.size(); ++s)
     layout.gaps.push_back(largestGap(layout.requests, layout.plan, s, alignment));
 }
 

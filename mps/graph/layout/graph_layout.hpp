@@ -37,7 +37,7 @@ struct GraphLayout {
   ImageReuse reuse;
   std::vector<MemoryRequest> requests;  ///< of the planned images
   std::vector<std::size_t> requestOf;   ///< image to request, nowhere when it is not planned
-  std::vector<std::size_t> scratch;     ///< bytes of every step, as far as encodes have shown it
+  std::vector<std::size_t> scratchBytes;  ///< of every step, in large blocks, as encodes have shown
   MemoryPlan plan;
   std::vector<MemoryGap> gaps;  ///< of every step: what of the plan's block is free while it runs
 

@@ -184,8 +184,8 @@ void GraphExecutor::makeRoomForScratch(const NNGraph& graph, GraphLayout& layout
   const auto lastUse = bound.lastUse.lock();
   if (lastUse && !lastUse->waitIfHandedOver(most)) return;
   if (!recordings_.forget()) return;  // they hold addresses
-  for (StepIndex s = 0; s < layout.scratch.size(); ++s)
-    layout.scratch[s] = std::max(layout.scratch[s], bound.scratch->bytesOf(s));
+  for (StepIndex s = 0; s < layout.scratchBytes.size(); ++s)
+    layout.scratchBytes[s] = std::max(layout.scratchBytes[s], bound.scratch->bytesOf(s));
   placeImages(layout);
   memoryOf(bound.queue.lock()).scratch = std::make_shared<mtl::Heap>(*device_);
   layout.bound.clear();
