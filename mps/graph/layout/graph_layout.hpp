@@ -35,8 +35,8 @@ struct GraphLayout {
   /// ImageKernel::geometry of every step that the user's own policy sizes; else nothing.
   std::vector<std::any> geometries;
   ImageReuse reuse;
-  std::vector<MemoryRequest> requests;  ///< of the planned images
-  std::vector<std::size_t> requestOf;   ///< image to request, nowhere when it is not planned
+  std::vector<MemoryRequest> requests;    ///< of the planned images
+  std::vector<std::size_t> requestOf;     ///< image to request, nowhere when it is not planned
   std::vector<std::size_t> scratchBytes;  ///< of every step, in large blocks, as encodes have shown
   MemoryPlan plan;
   std::vector<MemoryGap> gaps;  ///< of every step: what of the plan's block is free while it runs
